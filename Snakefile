@@ -1,0 +1,83 @@
+"""Measures LLM serving configurations on this machine and writes the article about them.
+
+    snakemake --cores 1 reports/article_en.md
+    snakemake -n reports/article_en.md         what would be measured, and why
+    snakemake --configfile campaigns/x.yaml --cores 1
+
+A campaign (config.yaml) and the lock of a machine (locks/) make a plan; every cell of the plan is a
+file; rules only start scripts. Read on in workflow/rules/: measure, analysis, report.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+from snakemake.exceptions import WorkflowError
+from snakemake.utils import min_version
+
+min_version("9.17")  # functions for priority
+
+ROOT = Path(workflow.basedir)
+sys.path.insert(0, str(ROOT))
+os.environ["PYTHONPATH"] = str(ROOT)  # scripts use the code of this clone, installed or not
+
+from twoturn import campaign, measure, reasons, session
+from twoturn.errors import UserError
+
+if not workflow.configfiles:
+
+    configfile: "config.yaml"
+
+
+if len(workflow.configfiles) != 1:
+    raise WorkflowError("One campaign at a time: give exactly one --configfile.")
+if Path.cwd() != ROOT:
+    raise WorkflowError("Run snakemake in the folder that holds this Snakefile.")
+
+CAMPAIGN = os.path.relpath(workflow.configfiles[0])
+try:
+    LOADED = campaign.load(CAMPAIGN, ROOT)
+except UserError as error:
+    raise WorkflowError(str(error))
+PLAN = LOADED.plan
+LOCK = f"locks/{PLAN.machine}.json"
+PYTHON = sys.executable
+RESULTS = f"results/{PLAN.name}" if PLAN.name else "results"
+REPORTS = f"reports/{PLAN.name}" if PLAN.name else "reports"
+
+
+wildcard_constraints:
+    round=r"\d+",
+    language="|".join(PLAN.languages),
+
+
+rule all:
+    default_target: True
+    input:
+        expand(f"{REPORTS}/article_{{language}}.md", language=PLAN.languages),
+
+
+include: "workflow/rules/measure.smk"
+include: "workflow/rules/analysis.smk"
+include: "workflow/rules/report.smk"
+
+
+# The machine is ours until this process ends; a killed run gives it back by itself.
+onstart:
+    global MACHINE
+    missing = [s for s in PLAN.series if reasons.missing_rounds(s, ROOT)]
+    try:
+        _, MACHINE = session.begin()
+        measure.preflight(LOADED, missing, lambda line: print(line, file=sys.stderr))
+    except UserError as error:
+        raise WorkflowError(str(error))
+
+
+onsuccess:
+    for language in PLAN.languages:
+        if Path(f"{REPORTS}/article_{language}.md").is_file():
+            print(f"Article: {REPORTS}/article_{language}.md", file=sys.stderr)
+
+
+onerror:
+    print("What is measured stays; run the same command to go on.", file=sys.stderr)

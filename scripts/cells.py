@@ -1,0 +1,34 @@
+"""Join all cells of a campaign into one table: rounds, warm-ups and controls."""
+
+import argparse
+import sys
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+from twoturn import campaign, cells
+from twoturn.errors import UserError
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--campaign", required=True, help="campaign file")
+    parser.add_argument("output", type=Path)
+    wanted = parser.parse_args()
+    root = Path.cwd()
+    try:
+        plan = campaign.load(wanted.campaign, root).plan
+        files = [
+            (file, series.fingerprint)
+            for series in plan.series
+            for file in cells.of_series(root / series.directory)
+        ]
+        pq.write_table(cells.join(files), wanted.output)
+    except UserError as error:
+        print(f"twoturn: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,2 @@
+"""twoturn measures local LLM serving configurations and writes the article about them."""
+

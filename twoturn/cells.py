@@ -1,0 +1,126 @@
+"""The cell: one arm measured once, one Parquet file, a row per request.
+
+The Arrow schema is explicit, units are in the names, null means not known. What a reader needs to
+trust a number lies in the file's metadata: recipes, command line, settings read back, environment.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from twoturn.errors import UserError
+
+SCHEMA_VERSION = 1
+METADATA_KEY = b"twoturn"
+
+
+def _fields(names: str, kind: pa.DataType, nullable: bool = True) -> list[pa.Field]:
+    return [pa.field(name, kind, nullable) for name in names.split()]
+
+
+SCHEMA = pa.schema(
+    [
+        *_fields("series arm checkpoint server server_version speculation", pa.string(), False),
+        pa.field("block_size", pa.int64()),
+        pa.field("effective_block_size", pa.float64()),
+        *_fields("round position turn", pa.int64(), False),
+        *_fields("prompt_id kind status", pa.string(), False),
+        *_fields("reason model", pa.string()),
+        *_fields("prompt_tokens cached_tokens completion_tokens", pa.int64()),
+        pa.field("first_chunk_tokens", pa.float64()),
+        *_fields("first_chunk_source finish_reason", pa.string()),
+        *_fields("ttfb_s ttft_s ttf_content_s e2e_s decode_tokens decode_s", pa.float64()),
+        *_fields("decode_tok_s prefill_tok_s server_decode_tok_s server_ttft_s", pa.float64()),
+        *_fields("verify_cycles drafted_tokens accepted_tokens", pa.int64()),
+        *_fields("accept_length tokens_per_step accept_rate draft_share", pa.float64()),
+        pa.field("output_sha256", pa.string()),
+        *_fields("output_chars divergence_index longest_repeat", pa.int64()),
+        pa.field("chunk_times_s", pa.list_(pa.float64())),
+        pa.field("started_at", pa.timestamp("us", tz="UTC"), False),
+        *_fields("start_monotonic_s wall_minus_monotonic_s", pa.float64(), False),
+        pa.field("load_s", pa.float64()),
+        pa.field("session_id", pa.string(), False),
+    ]
+)
+JOINED = SCHEMA.append(pa.field("fingerprint", pa.string(), False))
+
+
+def table(rows: Sequence[Mapping[str, Any]], metadata: Mapping[str, Any]) -> pa.Table:
+    """Rows as a table of the schema. Raises pyarrow errors for an unknown or missing column."""
+    unknown = {key for row in rows for key in row} - set(SCHEMA.names)
+    if unknown:
+        raise KeyError(f"no such columns: {sorted(unknown)}")
+    text = json.dumps({"schema_version": SCHEMA_VERSION, **metadata}, sort_keys=True)
+    return pa.Table.from_pylist(list(rows), SCHEMA.with_metadata({METADATA_KEY: text.encode()}))
+
+
+def write(cell: pa.Table, file: Path) -> None:
+    """Write a table under a passing name, sync it, then give it its own."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    partial = file.with_name(f".{file.name}.{os.getpid()}")
+    try:
+        with partial.open("wb") as stream:
+            pq.write_table(cell, stream)
+            stream.flush()
+            os.fsync(stream.fileno())
+        partial.replace(file)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def read(file: Path) -> tuple[pa.Table, dict[str, Any]]:
+    """A cell and its metadata. Raises UserError that names a broken or foreign file."""
+    try:
+        cell = pq.read_table(file, partitioning=None)
+        metadata: dict[str, Any] = json.loads((cell.schema.metadata or {})[METADATA_KEY])
+    except (OSError, pa.ArrowException, KeyError, ValueError) as error:
+        raise UserError(
+            f"not a whole cell ({type(error).__name__})",
+            file=file,
+            cure="remove the folder of its round and run again: only that round is measured",
+        ) from None
+    if metadata.get("schema_version") != SCHEMA_VERSION:
+        raise UserError(
+            f"schema version {metadata.get('schema_version')}, this twoturn reads {SCHEMA_VERSION}",
+            file=file,
+            cure="use the twoturn that wrote it",
+        )
+    if not cell.schema.equals(SCHEMA):
+        odd = sorted(set(cell.schema.names) ^ set(SCHEMA.names)) or "types"
+        raise UserError(f"columns differ from the schema: {odd}", file=file)
+    return cell, metadata
+
+
+def of_series(folder: Path) -> list[Path]:
+    """All cells of one measured series: rounds, warm-ups and controls, sorted."""
+    return sorted(
+        path
+        for path in folder.glob("*/**/*.parquet")
+        if not any(part.startswith(".") for part in path.relative_to(folder).parts)
+    )
+
+
+def join(files: Sequence[tuple[Path, str]]) -> pa.Table:
+    """Cells of many files, each given with its series' fingerprint, as one table.
+
+    Raises UserError where a cell lies under another fingerprint than it was measured for.
+    """
+    parts = []
+    for file, fingerprint in files:
+        cell, metadata = read(file)
+        if metadata.get("fingerprint") != fingerprint:
+            raise UserError(
+                f"measured for fingerprint {metadata.get('fingerprint')}, not {fingerprint}",
+                file=file,
+                cure="remove it: it was copied from another series",
+            )
+        column = pa.array([fingerprint] * cell.num_rows, pa.string())
+        parts.append(cell.replace_schema_metadata(None).append_column(JOINED.field(-1), column))
+    return pa.concat_tables(parts) if parts else JOINED.empty_table()

@@ -1,0 +1,321 @@
+"""The campaign file: one pydantic model. `workflow/schemas/campaign.schema.json` is made from it.
+
+A campaign says which servers, checkpoints and series there are. It is plain YAML; unknown keys,
+doubled keys and keys that YAML reads as something else than text (`null`, `off`, `1e3`) are errors
+that name the file, the key and the cure.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Hashable
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+import yaml
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
+
+from twoturn.errors import UserError
+
+SPECULATION = ("none", "mtp", "dflash", "draft", "ngram")
+NEEDS_DRAFT = ("mtp", "dflash", "draft")
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
+
+
+def slug(name: str) -> str:
+    """The name as a file name: lower case, so that it is unique on every file system."""
+    return name.lower()
+
+
+def _name(value: str) -> str:
+    if not _NAME.fullmatch(value) or ".." in value:
+        raise ValueError(
+            f"{value!r} is no usable name; begin with a letter and use letters, digits, _ . -"
+        )
+    return value
+
+
+Name = Annotated[str, AfterValidator(_name)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+def _exactly_one(model: BaseModel, keys: tuple[str, ...]) -> None:
+    given = [key for key in keys if getattr(model, key) is not None]
+    if len(given) != 1:
+        raise ValueError(f"exactly one of {', '.join(keys)} is wanted, found {given or 'none'}")
+
+
+class Server(_Strict):
+    """How a server comes to be here: exactly one of install, executable, attach, command."""
+
+    install: str | None = Field(
+        None, description="lock file of the server's own environment, made on first use"
+    )
+    executable: str | None = Field(None, description="program found on this machine's PATH")
+    attach: str | None = Field(
+        None, description="http://127.0.0.1:PORT of a server that is already running"
+    )
+    command: list[str] | None = Field(
+        None,
+        min_length=1,
+        description="any OpenAI-compatible program; {port}, {model} and {python} are filled in",
+    )
+    version: str | None = Field(None, description="version of a command, which cannot be probed")
+    adapter: str | None = Field(
+        None, description="which adapter speaks to it; default: the server's own name"
+    )
+
+    @model_validator(mode="after")
+    def _one_origin(self) -> Self:
+        _exactly_one(self, ("install", "executable", "attach", "command"))
+        if self.command is not None and self.version is None:
+            raise ValueError("a command needs `version`, because it cannot be probed")
+        if self.attach is not None and not re.fullmatch(r"http://127\.0\.0\.1:\d+", self.attach):
+            raise ValueError("attach must be http://127.0.0.1:PORT, nothing else is measured")
+        return self
+
+    def adapter_name(self, name: str) -> str:
+        """Which adapter speaks to the server that the campaign calls `name`."""
+        return self.adapter or ("command" if self.command is not None else name)
+
+
+class Make(_Strict):
+    """A checkpoint made here by a rule from another one."""
+
+    from_: Name = Field(alias="from", description="name of the checkpoint it is made from")
+    bits: Literal[2, 3, 4, 5, 6, 8] = Field(description="bits per weight")
+    group_size: Literal[32, 64, 128] = Field(64, description="weights that share one scale")
+
+
+class Checkpoint(_Strict):
+    """One saved copy of a model's weights: exactly one of path, repo, make."""
+
+    path: str | None = Field(None, description="folder on disk, pinned by a hash of its files")
+    repo: str | None = Field(None, description="org/name on a model hub")
+    revision: str | None = Field(None, description="full commit of the repo")
+    make: Make | None = Field(None, description="made by a rule")
+
+    @model_validator(mode="after")
+    def _one_origin(self) -> Self:
+        _exactly_one(self, ("path", "repo", "make"))
+        if (self.repo is None) != (self.revision is None):
+            raise ValueError("repo and revision go together: a hub checkpoint is pinned")
+        if self.revision is not None and not re.fullmatch(r"[0-9a-f]{40}", self.revision):
+            raise ValueError("revision must be a full commit of 40 hex digits, not a branch")
+        return self
+
+
+class Workload(_Strict):
+    """What the client sends. Prompts are cut from `text` with the target's own tokenizer."""
+
+    kind: Literal["chat", "conversation"]
+    text: str = Field("texts/python-topics.txt", description="file that prompts are cut from")
+    prompts: int = Field(1, ge=1, le=1000, description="prompts per cell")
+    prompt_tokens: int = Field(128, ge=16, le=1_048_576, description="tokens of the first prompt")
+    turns: int = Field(1, ge=1, le=100, description="turns of a conversation")
+    turn_tokens: int = Field(64, ge=8, description="tokens of each later user message")
+    history: Literal["exact"] = Field("exact", description="answers go back as they came")
+    max_tokens: int = Field(128, ge=2, le=1_048_576, description="answer length, exact")
+    temperature: float = Field(0.0, ge=0, le=2)
+    seed: int = Field(7, ge=0, description="of the prompts, the nonces and the order of arms")
+
+    @model_validator(mode="after")
+    def _turns(self) -> Self:
+        if self.kind == "chat" and self.turns != 1:
+            raise ValueError("turns: a chat has one turn; use kind: conversation")
+        if self.kind == "conversation" and self.turns < 2:
+            raise ValueError("turns: a conversation has at least two")
+        return self
+
+
+class Arm(_Strict):
+    """One thing that is compared."""
+
+    checkpoint: Name
+    server: Name
+    speculation: Literal["none", "mtp", "dflash", "draft", "ngram"] = "none"
+    block_size: int | None = Field(
+        None, ge=2, le=64, description="tokens in one block: 1 anchor + the drafted ones"
+    )
+    draft: Name | None = Field(None, description="checkpoint of the draft")
+    settings: dict[str, Any] = Field(default_factory=dict, description="the adapter's settings")
+    args: list[str] = Field(default_factory=list, description="further arguments, as they are")
+
+    @model_validator(mode="after")
+    def _speculation(self) -> Self:
+        if self.speculation in NEEDS_DRAFT and self.draft is None:
+            raise ValueError(f"speculation {self.speculation} needs `draft`, a checkpoint's name")
+        if self.speculation not in NEEDS_DRAFT and self.draft is not None:
+            raise ValueError(f"speculation {self.speculation} takes no `draft`")
+        if self.speculation == "none" and self.block_size is not None:
+            raise ValueError("speculation none takes no `block_size`")
+        return self
+
+
+class Series(_Strict):
+    """One workload, its arms and its rounds, measured interleaved."""
+
+    workload: Workload
+    rounds: int = Field(6, ge=2, le=100, description="even: two rounds are one mirrored block")
+    reference: Name = Field(description="the arm that others are compared with; the control")
+    null_arm: bool = Field(False, description="measure a second copy of the reference as an arm")
+    arms: dict[Name, Arm] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        if self.rounds % 2:
+            raise ValueError(
+                f"rounds: {self.rounds} is odd, and two rounds are one mirrored block; "
+                f"use {self.rounds + 1}"
+            )
+        if self.reference not in self.arms:
+            raise ValueError(f"reference: {self.reference!r} is not among the arms")
+        names = [*self.arms, *([null_name(self.reference)] if self.null_arm else [])]
+        slugs: dict[str, str] = {}
+        for name in names:
+            if (other := slugs.setdefault(slug(name), name)) != name or names.count(name) > 1:
+                raise ValueError(
+                    f"arms: {other!r} and {name!r} share the file name {slug(name)!r}; rename one"
+                )
+        return self
+
+
+class Campaign(_Strict):
+    """One campaign file."""
+
+    name: Name | None = Field(None, description="tables and articles go to results/NAME/ …")
+    machine: Name = Field("local", description="which lock: locks/MACHINE.json")
+    languages: list[Literal["en", "pl"]] = Field(["en", "pl"], min_length=1)
+    servers: dict[Name, Server]
+    checkpoints: dict[Name, Checkpoint]
+    series: dict[Name, Series] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _references(self) -> Self:
+        for series_name, series in self.series.items():
+            for arm_name, arm in series.arms.items():
+                where = f"series.{series_name}.arms.{arm_name}"
+                _known(arm.server, self.servers, f"{where}.server")
+                _known(arm.checkpoint, self.checkpoints, f"{where}.checkpoint")
+                if arm.draft is not None:
+                    _known(arm.draft, self.checkpoints, f"{where}.draft")
+        for name, checkpoint in self.checkpoints.items():
+            if checkpoint.make is not None:
+                _known(checkpoint.make.from_, self.checkpoints, f"checkpoints.{name}.make.from")
+        slugs = [slug(name) for name in self.series]
+        if len(set(slugs)) < len(slugs):
+            raise ValueError("series: two series share one folder name; rename one")
+        return self
+
+
+def _known(name: str, among: dict[str, Any], key: str) -> None:
+    if name not in among:
+        near = difflib.get_close_matches(name, among, 1) or sorted(among)
+        raise ValueError(f"{key}: {name!r} is not declared; known: {', '.join(near)}")
+
+
+def null_name(reference: str) -> str:
+    """The null arm's name: a second copy of the reference."""
+    return f"{reference}-null"
+
+
+class _Loader(yaml.SafeLoader):
+    """Safe YAML that refuses doubled keys and keys that are not text."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        seen: set[str] = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)
+            written = key_node.value if isinstance(key_node, yaml.ScalarNode) else str(key)
+            if not isinstance(key, str):
+                raise UserError(
+                    f"YAML reads the key {written!r} as {type(key).__name__}, not as text",
+                    key=f"line {key_node.start_mark.line + 1}",
+                    cure="choose a name that begins with a letter and is no YAML word, such as "
+                    f"'no-{written}' or 'arm-{written}'",
+                )
+            if key in seen:
+                raise UserError(
+                    f"the key {key!r} stands twice in one place",
+                    key=f"line {key_node.start_mark.line + 1}",
+                    cure="rename or remove one",
+                )
+            seen.add(key)
+        return super().construct_mapping(node, deep)
+
+
+def parse(text: str, file: str | Path) -> Campaign:
+    """The campaign in `text`; `file` only names it in errors. Raises UserError."""
+    try:
+        data = yaml.load(text, Loader=_Loader)  # noqa: S506 - _Loader is a SafeLoader
+    except UserError as error:
+        raise UserError(error.what, file=file, key=error.key, cure=error.cure) from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f"line {mark.line + 1}" if mark else None
+        problem = getattr(error, "problem", None) or str(error)
+        raise UserError(f"not valid YAML: {problem}", file=file, key=where) from None
+    if not isinstance(data, dict):
+        raise UserError("not a campaign", file=file, cure="it needs servers, checkpoints, series")
+    try:
+        return Campaign.model_validate(data)
+    except ValidationError as error:
+        raise _first(error, file) from None
+
+
+def load(file: str | Path) -> Campaign:
+    """Read and check one campaign file. Raises UserError."""
+    try:
+        text = Path(file).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"cannot be read ({error.__class__.__name__})", file=file) from None
+    return parse(text, file)
+
+
+def _first(error: ValidationError, file: str | Path) -> UserError:
+    """The first fault that pydantic found, in one line."""
+    fault = error.errors()[0]
+    path = [str(part) for part in fault["loc"] if part != "[key]"]
+    if fault["type"] == "extra_forbidden":
+        known = sorted(_keys_at(path[:-1]))
+        near = difflib.get_close_matches(path[-1], known, 1)
+        cure = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(known)}"
+        return UserError("unknown key", file=file, key=".".join(path), cure=cure)
+    what = fault["msg"].removeprefix("Value error, ")
+    return UserError(what[:1].lower() + what[1:], file=file, key=".".join(path) or None)
+
+
+def _keys_at(path: list[str]) -> set[str]:
+    """The keys that the model knows at a place of the file."""
+    schema = Campaign.model_json_schema(by_alias=True)
+    here: dict[str, Any] = schema
+    for part in path:
+        here = _resolve(here, schema)
+        here = here.get("properties", {}).get(part) or here.get("additionalProperties") or {}
+    return set(_resolve(here, schema).get("properties", {}))
+
+
+def _resolve(here: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
+    options = here.get("anyOf", [here])
+    here = next((option for option in options if option.get("type") != "null"), here)
+    if "$ref" in here:
+        found: dict[str, Any] = schema["$defs"][here["$ref"].rsplit("/", 1)[-1]]
+        return found
+    return here
+
+
+def json_schema() -> str:
+    """The JSON schema of a campaign file, as it is committed for editors."""
+    return json.dumps(Campaign.model_json_schema(by_alias=True), indent=2, sort_keys=True) + "\n"

@@ -1,0 +1,79 @@
+"""mlx-vlm's server, 0.7.10: none, mtp, dflash; prefix cache by environment variable.
+
+What it reports, in `timings` of the last chunk: `draft_rounds` verify rounds, `draft_n` drafted and
+`draft_n_accepted` accepted tokens of this request, `cache_n` cached prompt tokens, `prompt_ms` and
+`predicted_per_second`. A round is one forward pass of the target, so S = draft_rounds; without a
+draft every token after the first is one. Where a stop falls inside an accepted block,
+`draft_n_accepted` counts past it. The block of dflash adapts between rounds: draft_n/draft_rounds
+is what was really drafted. It does not tell queueing or template time. `/health` tells the model
+and whether the prefix cache (APC) is on. Its version is what is installed in its environment.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twoturn import client
+from twoturn.engines.base import Place, Telemetry, count, rate, settings
+from twoturn.plan import Arm
+from twoturn.servers import Launch, clean_env
+from twoturn.stream import Answer
+
+
+class MlxVlm:
+    """`python -m mlx_vlm.server` in its own environment."""
+
+    name = "mlx-vlm"
+    modes = ("none", "mtp", "dflash")
+    defaults = {"prefix_cache": True, "prefill_step_size": None, "kv_bits": None}
+
+    def launch(self, arm: Arm, place: Place) -> Launch:
+        chosen = settings(self, arm)
+        model = place.models[arm.checkpoint]
+        argv = [
+            *(str(place.python), "-m", "mlx_vlm.server", "--model", model),
+            *("--host", "127.0.0.1", "--port", str(place.port)),
+        ]
+        if arm.draft is not None:
+            argv += ["--draft-model", place.models[arm.draft], "--draft-kind", arm.speculation]
+        if arm.block_size is not None:
+            argv += ["--draft-block-size", str(arm.block_size)]
+        if chosen["prefill_step_size"] is not None:
+            argv += ["--prefill-step-size", str(chosen["prefill_step_size"])]
+        if chosen["kv_bits"] is not None:
+            argv += ["--kv-bits", str(chosen["kv_bits"])]
+        env = {
+            **clean_env(place.home, place.tmp),
+            "APC_ENABLED": "1" if chosen["prefix_cache"] else "0",
+            "APC_DISK_ENABLED": "0",
+        }
+        return Launch([*argv, *arm.args], env, place.folder, model, settings=chosen)
+
+    def read_back(self, base_url: str, arm: Arm) -> tuple[dict[str, Any], list[str]]:
+        _, health = client.get_json(base_url, "/health", 10.0)
+        told = health if isinstance(health, dict) else {}
+        said = {"prefix_cache": told.get("apc_enabled"), "model": told.get("loaded_model")}
+        wanted = {
+            "prefix_cache": settings(self, arm)["prefix_cache"],
+            "model": f"models/{arm.checkpoint}",
+        }
+        wrong = [
+            f"{key}: asked {value}, the server says {said[key]}"
+            for key, value in wanted.items()
+            if said[key] is not None and said[key] != value
+        ]
+        return said, wrong
+
+    def telemetry(self, answer: Answer) -> Telemetry:
+        timings = answer.timings or {}
+        cycles = count(timings.get("draft_rounds"))
+        emitted = count(timings.get("predicted_n"))
+        prompt_ms = rate(timings.get("prompt_ms"))
+        return Telemetry(
+            decode_tok_s=rate(timings.get("predicted_per_second")),
+            ttft_s=None if prompt_ms is None else prompt_ms / 1000,
+            cycles=cycles,
+            drafted=count(timings.get("draft_n")),
+            accepted=count(timings.get("draft_n_accepted")),
+            target_steps=cycles or (emitted - 1 if emitted else None),
+        )

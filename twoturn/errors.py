@@ -1,0 +1,22 @@
+"""The one error that a user can cause, and how it is told: what, where, and the cure, in one line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+class UserError(Exception):
+    """A fault that the user can cure. `str()` is one line: `file: key: what; cure`."""
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        file: str | Path | None = None,
+        key: str | None = None,
+        cure: str | None = None,
+    ) -> None:
+        where = "".join(f"{part}: " for part in (file, key) if part is not None)
+        line = f"{where}{what}" + (f"; {cure}" if cure else "")
+        super().__init__(" ".join(line.split()))
+        self.what, self.file, self.key, self.cure = what, file, key, cure

@@ -1,0 +1,129 @@
+"""The lock of one machine: `locks/<machine>.json`, facts and versions that results depend on.
+
+`locks/local.json` is this machine's, written on first use and ignored by git. Named locks are
+committed, so that results of another machine can be told here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from twoturn import machine
+from twoturn.config import Campaign
+from twoturn.errors import UserError
+from twoturn.plan import MACHINE_FACTS
+from twoturn.recipes import folder_digest
+
+SCHEMA = 1
+
+
+def path(name: str) -> str:
+    return f"locks/{name}.json"
+
+
+def observe(campaign: Campaign, root: Path) -> dict[str, Any]:
+    """The lock as this machine would have it now."""
+    servers: dict[str, str] = {}
+    for name, entry in campaign.servers.items():
+        if entry.executable is not None and (version := probe(entry.executable)) is not None:
+            servers[name] = version
+        elif entry.attach is not None:
+            servers[name] = entry.version or "unknown"
+    outside = {
+        name: folder_digest(Path(entry.path))
+        for name, entry in campaign.checkpoints.items()
+        if entry.path is not None and Path(entry.path).is_absolute() and Path(entry.path).is_dir()
+    }
+    return {
+        "schema": SCHEMA,
+        "machine": machine.facts(),
+        "servers": servers,
+        "checkpoints": outside,
+    }
+
+
+def probe(executable: str) -> str | None:
+    """The first line that a server found on the machine says of its version, or None."""
+    if (program := shutil.which(executable)) is None:
+        return None
+    try:
+        done = subprocess.run(
+            [program, "--version"],
+            capture_output=True,
+            text=True,
+            timeout=20,
+            env={**os.environ, "LC_ALL": "C"},
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    lines = (done.stdout + done.stderr).strip().splitlines()
+    return lines[0].strip() if lines else None
+
+
+def read(name: str, root: Path) -> dict[str, Any]:
+    """A lock from disk. Raises UserError."""
+    file = root / path(name)
+    try:
+        lock = json.loads(file.read_text(encoding="utf-8"))
+    except OSError:
+        raise UserError(
+            "there is no such lock", file=path(name), cure=f"`make lock MACHINE={name}` on it"
+        ) from None
+    except ValueError:
+        raise UserError("not valid JSON", file=path(name), cure="`make lock`") from None
+    if not isinstance(lock, dict) or lock.get("schema") != SCHEMA or "machine" not in lock:
+        raise UserError(f"not a lock of schema {SCHEMA}", file=path(name), cure="`make lock`")
+    return lock
+
+
+def write(name: str, lock: dict[str, Any], root: Path) -> Path:
+    """Write a lock whole or not at all; an unchanged one keeps its time."""
+    file = root / path(name)
+    text = json.dumps(lock, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+    if not file.is_file() or file.read_text(encoding="utf-8") != text:
+        file.parent.mkdir(exist_ok=True)
+        partial = file.with_suffix(f".{os.getpid()}")
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(file)
+    return file
+
+
+def load(campaign: Campaign, root: Path) -> dict[str, Any]:
+    """The campaign's lock. The local one is completed with what it does not know yet."""
+    if campaign.machine != "local":
+        return read(campaign.machine, root)
+    if not (root / path("local")).is_file():
+        write("local", observe(campaign, root), root)
+    lock = read("local", root)
+    missing = {
+        name
+        for name, entry in campaign.servers.items()
+        if (entry.executable or entry.attach) and name not in lock.get("servers", {})
+    }
+    if missing:
+        seen = observe(campaign, root)
+        found = {name: seen["servers"][name] for name in missing if name in seen["servers"]}
+        if found:
+            lock["servers"] = {**lock.get("servers", {}), **found}
+            write("local", lock, root)
+    return lock
+
+
+def differences(lock: dict[str, Any], seen: dict[str, Any]) -> list[str]:
+    """How the machine that is here differs from a lock, in words."""
+    facts = [
+        f"{key}: lock {lock['machine'].get(key)}, here {seen['machine'].get(key)}"
+        for key in MACHINE_FACTS
+        if lock["machine"].get(key) != seen["machine"].get(key)
+    ]
+    servers = [
+        f"{name}: lock {version}, here {seen['servers'].get(name, 'not found')}"
+        for name, version in lock.get("servers", {}).items()
+        if seen["servers"].get(name) != version
+    ]
+    return facts + servers

@@ -1,0 +1,455 @@
+"""One round of one series: its arms one after the other, each against a server of its own.
+
+The cells of a round appear together or not at all. The first round of a session is preceded by a
+discarded warm-up round, the last one is followed by the control: the reference once more. Both are
+kept beside the round's cells as kinds of their own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from twoturn import (
+    cells,
+    checkpoints,
+    client,
+    engines,
+    lock,
+    machine,
+    metrics,
+    privacy,
+    servers,
+    tokens,
+    workloads,
+)
+from twoturn.campaign import Loaded
+from twoturn.engines import Engine, Place
+from twoturn.errors import UserError
+from twoturn.plan import Arm, Series, canonical, round_name
+from twoturn.session import Session
+
+SLEPT_S = 1.0  # clocks that part by more mean that the machine slept
+WARM_UP_TOKENS = 32
+COLD_TOKENS = 16  # the template's own first tokens may be shared with the warm-up request
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Round:
+    """Everything that the cells of one round share."""
+
+    loaded: Loaded
+    series: Series
+    number: int
+    session: Session
+    text: str
+    log_folder: Path
+    say: Say
+
+
+@dataclass
+class Cell:
+    """One arm measured once: rows for the file, texts for comparison with the reference arm."""
+
+    arm: Arm
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
+    metadata: dict[str, Any] = field(default_factory=dict)
+
+
+# --- before anything is measured -----------------------------------------------------------------
+
+
+def preflight(loaded: Loaded, wanted: Sequence[Series], say: Say) -> None:
+    """Everything that can be known to be wrong before the first request. Raises UserError.
+
+    Makes the servers' environments, because their absence is what a first run has to cure.
+    """
+    if not wanted:
+        return
+    seen = lock.observe(loaded.campaign, loaded.root)
+    if wrong := lock.differences(dict(loaded.lock), seen):
+        name = loaded.campaign.machine
+        raise UserError(
+            f"the lock is not of this machine as it is now ({'; '.join(wrong)})",
+            file=lock.path(name),
+            cure=f"measure on its machine, or renew it with `make lock MACHINE={name}`",
+        )
+    arms = [arm for series in wanted for arm in series.arms]
+    for name in sorted({arm.checkpoint for arm in arms} | {a.draft for a in arms if a.draft}):
+        checkpoints.folder(name, loaded.campaign, loaded.file, loaded.root)
+    for name in sorted({arm.server for arm in arms}):
+        _server_python(loaded, name, say)
+        command = loaded.campaign.servers[name].command
+        if command is not None and command[0] != "{python}" and shutil.which(command[0]) is None:
+            raise UserError(
+                f"the program {command[0]!r} is not found on this machine",
+                file=loaded.file,
+                key=f"servers.{name}.command",
+                cure="install it or write its full path",
+            )
+
+
+def _server_python(loaded: Loaded, server: str, say: Say) -> Path | None:
+    """The Python of the server's own environment, made and checked, or None where it has none."""
+    entry = loaded.campaign.servers[server]
+    if entry.install is None:
+        return None
+    recipe = loaded.recipes["servers"][server]
+    folder = servers.environment_folder(
+        loaded.root, recipe["adapter"], recipe["environment_sha256"]
+    )
+    python = servers.ensure_environment(loaded.root, entry.install, folder, say)
+    if wrong := servers.environment_differences(folder, recipe["packages"]):
+        raise UserError(
+            f"the environment of {server} is not what its lock file pins ({'; '.join(wrong[:3])})",
+            file=entry.install,
+            cure=f"remove {servers.STATE}/envs/{folder.name} and run again",
+        )
+    return python
+
+
+# --- one round -----------------------------------------------------------------------------------
+
+
+def run_round(
+    loaded: Loaded, series: Series, number: int, session: Session, log_folder: Path, say: Say
+) -> None:
+    """Measure one round and publish its cells. Raises UserError."""
+    folder = loaded.root / series.directory
+    previous = folder / round_name(number - 1)
+    if number > 1 and not previous.is_dir():
+        raise UserError(
+            f"round {number} of {series.name} cannot be measured before round {number - 1}",
+            cure="run the workflow, which keeps the order",
+        )
+    text = (loaded.root / series.workload.text).read_text(encoding="utf-8")
+    this = Round(loaded, series, number, session, text, log_folder, say)
+    _clear_leftovers(folder)
+    _write_spec(folder / "spec.json", series)
+    with _staging(folder, number) as staging:
+        if number == 1 or _session_of(previous) != session.id:
+            _measure_arms(this, series.order(number), "warmup", staging / "warmup")
+        _measure_arms(this, series.order(number), "round", staging)
+        if number == series.rounds:
+            _measure_arms(this, [series.reference], "control", staging / "control")
+        _publish(staging, folder / round_name(number))
+
+
+def _measure_arms(this: Round, names: Sequence[str], kind: str, folder: Path) -> None:
+    measured = []
+    for position, name in enumerate(names):
+        this.say(f"{kind} {this.number}: {name} ({position + 1} of {len(names)})")
+        measured.append(_measure_cell(this, this.series.arm(name), kind, position))
+    _compare_texts(this, measured)
+    for cell in measured:
+        metadata = privacy.redact_all(cell.metadata, this.loaded.root)
+        cells.write(cells.table(cell.rows, metadata), folder / f"{cell.arm.slug}.parquet")
+
+
+def _compare_texts(this: Round, measured: Sequence[Cell]) -> None:
+    """Fill in where each answer first differs from the reference arm's, in characters; null where
+    it is the same or the reference was not measured beside it."""
+    reference = next((cell for cell in measured if cell.arm.name == this.series.reference), None)
+    if reference is None:
+        return
+    for cell in measured:
+        for row, text, other in zip(cell.rows, cell.texts, reference.texts, strict=False):
+            row["divergence_index"] = divergence(text, other)
+
+
+def divergence(text: str, other: str) -> int | None:
+    """Index of the first character that differs, None where the texts are the same."""
+    if text == other:
+        return None
+    common = os.path.commonprefix([text, other])
+    return len(common)
+
+
+# --- one cell ------------------------------------------------------------------------------------
+
+
+def _measure_cell(this: Round, arm: Arm, kind: str, position: int) -> Cell:
+    """Start the arm's server, send the workload, stop the server. A fault becomes a row.
+
+    Raises UserError if a server does not even start in the warm-up round: then nothing of this
+    sitting is measured yet, and somebody should look.
+    """
+    engine = engines.get(this.loaded.campaign, arm.server)
+    cell = Cell(arm)
+    facts = _row_facts(this, arm, kind, position)
+    before = machine.state()
+    server_log = this.log_folder / f"{kind}-{arm.slug}.server.log"
+    server_log.parent.mkdir(parents=True, exist_ok=True)
+    with _cell_folder(this.loaded.root) as folder:
+        raw_log = folder / "server.log"
+        launch = None
+        try:
+            place = _place(this, arm, folder)
+            launch = engine.launch(arm, place)
+            with servers.run(launch, place.port, raw_log) as running:
+                said, wrong = engine.read_back(running.base_url, arm)
+                if wrong:
+                    raise servers.ServerFault("wrong_settings", "; ".join(wrong))
+                _send_workload(this, engine, cell, running, {**facts, "load_s": running.load_s})
+                cell.metadata["settings_read_back"] = said
+        except servers.ServerFault as fault:
+            tail = fault.log_tail or servers.log_tail(raw_log)
+            _or_give_up(this, arm, kind, fault, tail)
+            cell.rows.append({**_fault_row(facts, fault), "turn": 1, "prompt_id": "none"})
+            cell.texts.append("")
+            cell.metadata["log_tail"] = tail
+        finally:
+            _keep_log(raw_log, server_log, this.loaded.root)
+    cell.metadata |= {
+        "fingerprint": this.series.fingerprint,
+        "kind": kind,
+        "round": this.number,
+        "order": list(this.series.order(this.number)),
+        "seed": this.series.workload.seed,
+        "recipe": this.series.spec["arms"][arm.name],
+        "machine": this.series.spec["machine"],
+        "command_line": list(launch.argv) if launch else None,
+        "settings": dict(launch.settings) if launch else None,
+        "environment_before": before,
+        "environment_after": machine.state(),
+        "session": this.session.id,
+    }
+    return cell
+
+
+def _row_facts(this: Round, arm: Arm, kind: str, position: int) -> dict[str, Any]:
+    return {
+        "series": this.series.name,
+        "arm": arm.name,
+        "checkpoint": arm.checkpoint,
+        "server": arm.server,
+        "server_version": arm.version,
+        "speculation": arm.speculation,
+        "block_size": arm.block_size,
+        "round": this.number,
+        "position": position,
+        "kind": kind,
+        "session_id": this.session.id,
+    }
+
+
+def _place(this: Round, arm: Arm, folder: Path) -> Place:
+    loaded = this.loaded
+    models = {}
+    (folder / "models").mkdir()
+    for name in filter(None, (arm.checkpoint, arm.draft)):
+        target = checkpoints.folder(name, loaded.campaign, loaded.file, loaded.root)
+        (folder / "models" / name).symlink_to(target)
+        models[name] = f"models/{name}"
+    python = _server_python(loaded, arm.server, this.say)
+    # Code that a server compiles for itself lasts as long as its environment, as bytecode does;
+    # made anew for each cell, the compiler would run inside the first requests.
+    tmp = python.parent.parent / "tmp" if python else folder / "tmp"
+    tmp.mkdir(exist_ok=True)
+    (folder / "home").mkdir()
+    return Place(folder, servers.free_port(), python, tmp, models)
+
+
+def _send_workload(
+    this: Round, engine: Engine, cell: Cell, running: servers.Running, facts: Mapping[str, Any]
+) -> None:
+    """A warm-up request of the same shape, then every turn of every dialogue, one at a time."""
+    workload, arm = this.series.workload, cell.arm
+    folder = checkpoints.folder(
+        arm.checkpoint, this.loaded.campaign, this.loaded.file, this.loaded.root
+    )
+    tokenizer = tokens.load(folder)
+    warm_up = workload.model_copy(update={"prompts": 1, "turns": 1, "kind": "chat"})
+    short = min(WARM_UP_TOKENS, workload.max_tokens)
+    key = round_name(this.number)
+    for dialogue in workloads.dialogues(warm_up, this.text, tokenizer, f"{key}-warmup"):
+        send = _Sender(this, engine, arm, running, tokenizer, short)
+        messages = [{"role": "user", "content": dialogue.messages[0]}]
+        row, text = send(messages, dialogue.prompt_tokens)
+        place = {"turn": 1, "prompt_id": f"{dialogue.prompt_id}-warmup", "kind": "warmup"}
+        cell.rows.append({**facts, **row, **place})
+        cell.texts.append(text)
+    send = _Sender(this, engine, arm, running, tokenizer, workload.max_tokens)
+    for dialogue in workloads.dialogues(workload, this.text, tokenizer, key):
+        messages = []
+        for turn, user in enumerate(dialogue.messages, start=1):
+            messages.append({"role": "user", "content": user})
+            expected = tokenizer.count(messages) if tokenizer else None
+            row, text = send(messages, expected)
+            if turn == 1 and row["status"] == "ok" and (row["cached_tokens"] or 0) > COLD_TOKENS:
+                row |= {
+                    "status": "not_cold",
+                    "reason": f"{row['cached_tokens']} tokens of a new prompt came from a cache",
+                }
+            cell.rows.append({**facts, **row, "turn": turn, "prompt_id": dialogue.prompt_id})
+            cell.texts.append(text)
+            messages.append({"role": "assistant", "content": text})
+
+
+@dataclass(frozen=True)
+class _Sender:
+    """Sends one request and makes its row."""
+
+    this: Round
+    engine: Engine
+    arm: Arm
+    running: servers.Running
+    tokenizer: tokens.ChatTokenizer | None
+    max_tokens: int
+
+    def __call__(
+        self, messages: Sequence[Mapping[str, str]], prompt_tokens: int | None
+    ) -> tuple[dict[str, Any], str]:
+        body = {
+            "model": self.running.model,
+            "messages": [dict(message) for message in messages],
+            "max_tokens": self.max_tokens,
+            "temperature": self.this.series.workload.temperature,
+        }
+        guess = prompt_tokens or sum(len(message["content"]) for message in messages) // 3
+        sent = client.stream_chat(
+            self.running.base_url, body, client.Timeouts.scaled(guess, self.max_tokens)
+        )
+        wanted = metrics.Wanted(self.running.model, self.max_tokens, prompt_tokens)
+        encode = self.tokenizer.encode if self.tokenizer else None
+        measured = metrics.measure(sent.answer, wanted, encode)
+        telemetry = self.engine.telemetry(sent.answer)
+        row = {
+            **dataclasses.asdict(measured),
+            **engines.scale(telemetry, measured.completion_tokens),
+            "server_decode_tok_s": telemetry.decode_tok_s,
+            "server_ttft_s": telemetry.ttft_s,
+            "started_at": sent.started_at,
+            "start_monotonic_s": sent.start_monotonic_s,
+            "wall_minus_monotonic_s": sent.wall_minus_monotonic_s,
+        }
+        fault = self._fault(telemetry, sent.wall_minus_monotonic_s)
+        if row["status"] == "ok" and fault:
+            row["status"], row["reason"] = fault
+        return row, sent.answer.text
+
+    def _fault(self, telemetry: engines.Telemetry, clocks_apart_s: float) -> tuple[str, str] | None:
+        """What the stream alone cannot tell."""
+        if abs(clocks_apart_s) > SLEPT_S:
+            return "slept", f"wall and monotonic clock part by {clocks_apart_s:.1f} s"
+        ran = bool(telemetry.cycles or telemetry.drafted)
+        if self.arm.speculation != "none" and not ran:
+            return "spec_inactive", "no sign that speculation ran"
+        if self.arm.speculation == "none" and ran:
+            return "spec_unexpected", "speculation ran though it was not asked for"
+        return None
+
+
+def _fault_row(facts: Mapping[str, Any], fault: servers.ServerFault) -> dict[str, Any]:
+    return {
+        **facts,
+        "status": fault.status,
+        "reason": str(fault)[:300],
+        "started_at": datetime.now(UTC),
+        "start_monotonic_s": 0.0,
+        "wall_minus_monotonic_s": 0.0,
+    }
+
+
+def _or_give_up(this: Round, arm: Arm, kind: str, fault: servers.ServerFault, tail: str) -> None:
+    if kind != "warmup":
+        return
+    last = tail.splitlines()[-1:] or ["no log"]
+    raise UserError(
+        f"{fault} (last line of its log: {privacy.redact(last[0], this.loaded.root)})",
+        file=this.loaded.file,
+        key=f"series.{this.series.name}.arms.{arm.name}",
+        cure=f"look into {this.log_folder.relative_to(this.loaded.root)}",
+    )
+
+
+# --- files ---------------------------------------------------------------------------------------
+
+
+def _write_spec(file: Path, series: Series) -> None:
+    """What the fingerprint covers, in words of JSON, so that a later change can be explained."""
+    if file.is_file():
+        return
+    file.parent.mkdir(parents=True, exist_ok=True)
+    partial = file.with_name(f".spec.{os.getpid()}")
+    partial.write_text(json.dumps(json.loads(canonical(series.spec)), indent=1, sort_keys=True))
+    partial.replace(file)
+
+
+@contextlib.contextmanager
+def _staging(folder: Path, number: int) -> Iterator[Path]:
+    """A passing folder on the same file system, gone unless it is published."""
+    staging = folder / f".{round_name(number)}.{os.getpid()}"
+    staging.mkdir(parents=True)
+    try:
+        yield staging
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+
+
+def _publish(staging: Path, folder: Path) -> None:
+    """The whole round appears at once. What an earlier, broken run left there goes first."""
+    if folder.exists():
+        shutil.rmtree(folder)
+    _sync(staging)
+    staging.rename(folder)
+    _sync(folder.parent)
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _clear_leftovers(folder: Path) -> None:
+    """Staging folders of processes that are gone."""
+    for path in folder.glob(".[0-9]*.*"):
+        owner = path.name.rsplit(".", 1)[-1]
+        if owner.isdigit() and not psutil.pid_exists(int(owner)):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _session_of(folder: Path) -> str | None:
+    """The session in which a round was measured."""
+    for file in sorted(folder.glob("*.parquet")):
+        _, metadata = cells.read(file)
+        return str(metadata["session"])
+    return None
+
+
+@contextlib.contextmanager
+def _cell_folder(root: Path) -> Iterator[Path]:
+    """The fresh folder that one server lives in; those of dead processes go on the way."""
+    base = root / servers.STATE / "cells"
+    base.mkdir(parents=True, exist_ok=True)
+    for path in base.iterdir():
+        owner = path.name.split("-")[0]
+        if owner.isdigit() and not psutil.pid_exists(int(owner)):
+            shutil.rmtree(path, ignore_errors=True)
+    folder = base / f"{os.getpid()}-{os.urandom(4).hex()}"
+    folder.mkdir()
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _keep_log(source: Path, target: Path, root: Path) -> None:
+    with contextlib.suppress(OSError):
+        text = source.read_text(encoding="utf-8", errors="replace")[-1_000_000:]
+        target.write_text(privacy.redact(text, root), encoding="utf-8")

@@ -1,0 +1,260 @@
+"""The plan of a campaign: series, rounds, arms, order and fingerprints. Pure: no I/O at all.
+
+A series' fingerprint covers the recipes that its numbers depend on and nothing else. It is part of
+the path of every cell, so a changed recipe means other paths, and missing files are what starts a
+measurement. A series is the unit: a ratio between a number of today and one of last week is none.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from twoturn import config
+
+PROTOCOL = 1  # raise when the meaning of a measured number changes; every series is then new
+MACHINE_FACTS = ("chip", "memory_gb", "os", "os_build", "arch", "accelerator")
+
+METRICS: dict[str, tuple[str, ...]] = {
+    "chat": ("decode_tok_s", "ttft_s"),
+    "conversation": ("conversation_s", "turn2_ttft_s", "decode_tok_s"),
+}
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One thing that is compared. `version` is its server's, `null` marks the null arm."""
+
+    name: str
+    checkpoint: str
+    server: str
+    adapter: str
+    version: str
+    speculation: str
+    block_size: int | None
+    draft: str | None
+    settings: Mapping[str, Any]
+    args: tuple[str, ...]
+    null: bool = False
+
+    @property
+    def slug(self) -> str:
+        return config.slug(self.name)
+
+    @property
+    def engine(self) -> str:
+        """Server plus speculation mode."""
+        return self.server if self.speculation == "none" else f"{self.server} + {self.speculation}"
+
+
+@dataclass(frozen=True)
+class Series:
+    """One workload, its arms and its rounds. `spec` is exactly what the fingerprint covers."""
+
+    name: str
+    workload: config.Workload
+    rounds: int
+    reference: str
+    null_arm: str | None
+    arms: tuple[Arm, ...]
+    spec: Mapping[str, Any]
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """12 hex digits over the canonical JSON of the recipes."""
+        return hashlib.sha256(canonical(self.spec).encode()).hexdigest()[:12]
+
+    @property
+    def directory(self) -> str:
+        return f"results/cells/{config.slug(self.name)}/{self.fingerprint}"
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        return METRICS[self.workload.kind]
+
+    def arm(self, name: str) -> Arm:
+        return next(arm for arm in self.arms if arm.name == name)
+
+    def order(self, round_number: int) -> tuple[str, ...]:
+        """Arm names in the order in which a round (from 1) measures them."""
+        return order([arm.name for arm in self.arms], self.workload.seed, round_number)
+
+    def cells(self, round_number: int) -> list[str]:
+        """Paths of one round's cells, in measuring order."""
+        folder = f"{self.directory}/{round_name(round_number)}"
+        return [f"{folder}/{self.arm(name).slug}.parquet" for name in self.order(round_number)]
+
+    def round_numbers(self) -> range:
+        return range(1, self.rounds + 1)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A campaign as it will be measured, in this order."""
+
+    name: str | None
+    machine: str
+    languages: tuple[str, ...]
+    facts: Mapping[str, Any]
+    series: tuple[Series, ...]
+
+    def one(self, name: str) -> Series:
+        return next(series for series in self.series if series.name == name)
+
+    def rounds(self) -> Iterator[tuple[Series, int]]:
+        for series in self.series:
+            for number in series.round_numbers():
+                yield series, number
+
+    def priority(self, series: Series, round_number: int) -> int:
+        """Unique and falling, above every other rule: one round after the other."""
+        jobs = [(one.name, number) for one, number in self.rounds()]
+        return 1 + len(jobs) - jobs.index((series.name, round_number))
+
+
+def round_name(round_number: int) -> str:
+    return f"{round_number:02d}"
+
+
+def canonical(value: Any) -> str:
+    """JSON that is equal when the value is equal: sorted keys, no spaces, no NaN."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def order(names: Sequence[str], seed: int, round_number: int) -> tuple[str, ...]:
+    """Order of the arms in a round: a fresh seeded shuffle, then its mirror (ABBA for two arms).
+
+    A mirrored block cancels a linear drift exactly, where A B A B has a bias of D/(2n - 1).
+    It depends on the names, the seed and the block alone, so rounds may be added later.
+    """
+    block, second_half = divmod(round_number - 1, 2)
+    shuffled = sorted(names)
+    random.Random(f"{seed}/{block}").shuffle(shuffled)
+    return tuple(reversed(shuffled) if second_half else shuffled)
+
+
+def make(
+    campaign: config.Campaign, lock: Mapping[str, Any], recipes: Mapping[str, Mapping[str, Any]]
+) -> Plan:
+    """(campaign, lock, recipes) to the plan. Recipes come from `recipes.collect`."""
+    facts = {key: lock["machine"].get(key) for key in MACHINE_FACTS}
+    series = tuple(
+        _series(name, entry, facts, recipes) for name, entry in campaign.series.items()
+    )
+    return Plan(campaign.name, campaign.machine, tuple(campaign.languages), facts, series)
+
+
+def _series(
+    name: str,
+    entry: config.Series,
+    facts: Mapping[str, Any],
+    recipes: Mapping[str, Mapping[str, Any]],
+) -> Series:
+    arms = [_arm(arm_name, arm, recipes) for arm_name, arm in entry.arms.items()]
+    null_arm = config.null_name(entry.reference) if entry.null_arm else None
+    if null_arm is not None:
+        arms.append(_arm(null_arm, entry.arms[entry.reference], recipes, null=True))
+    spec = {
+        "protocol": PROTOCOL,
+        "machine": dict(facts),
+        "workload": {
+            **entry.workload.model_dump(exclude={"text"}),
+            "text_sha256": recipes["texts"][entry.workload.text],
+        },
+        "reference": entry.reference,
+        "arms": {arm.name: _arm_recipe(arm, recipes) for arm in arms},
+    }
+    return Series(
+        name, entry.workload, entry.rounds, entry.reference, null_arm, tuple(arms), spec
+    )
+
+
+def _arm(
+    name: str, entry: config.Arm, recipes: Mapping[str, Mapping[str, Any]], null: bool = False
+) -> Arm:
+    server = recipes["servers"][entry.server]
+    return Arm(
+        name=name,
+        checkpoint=entry.checkpoint,
+        server=entry.server,
+        adapter=server["adapter"],
+        version=server["version"],
+        speculation=entry.speculation,
+        block_size=entry.block_size,
+        draft=entry.draft,
+        settings=entry.settings,
+        args=tuple(entry.args),
+        null=null,
+    )
+
+
+def _arm_recipe(arm: Arm, recipes: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    return {
+        "checkpoint": recipes["checkpoints"][arm.checkpoint],
+        "draft": recipes["checkpoints"][arm.draft] if arm.draft else None,
+        "server": {"name": arm.server, **recipes["servers"][arm.server]},
+        "speculation": arm.speculation,
+        "block_size": arm.block_size,
+        "settings": dict(arm.settings),
+        "args": list(arm.args),
+    }
+
+
+def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """What differs between two specs, in words: "mlx-vlm 0.7.9 → 0.7.10". Sorted, each once."""
+    found: dict[str, None] = {}
+    for key in MACHINE_FACTS:
+        before, after = old.get("machine", {}).get(key), new["machine"].get(key)
+        if before != after:
+            found[f"{key} {before} → {after}"] = None
+    if old.get("protocol") != new["protocol"]:
+        found[f"protocol {old.get('protocol')} → {new['protocol']}"] = None
+    for key in sorted({*old.get("workload", {}), *new["workload"]}):
+        before, after = old.get("workload", {}).get(key), new["workload"].get(key)
+        if before != after:
+            name = key.removesuffix("_sha256")
+            text = f"workload {name} changed" if name != key else f"{key} {before} → {after}"
+            found[text] = None
+    if old.get("reference") != new["reference"]:
+        found[f"reference {old.get('reference')} → {new['reference']}"] = None
+    old_arms = old.get("arms", {})
+    for name in sorted({*old_arms, *new["arms"]}):
+        if name not in old_arms:
+            found[f"arm {name} is new"] = None
+        elif name not in new["arms"]:
+            found[f"arm {name} is gone"] = None
+        else:
+            found.update(dict.fromkeys(_arm_changes(name, old_arms[name], new["arms"][name])))
+    return list(found)
+
+
+def _arm_changes(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
+    old_server, new_server = old["server"], new["server"]
+    server = new_server["name"]
+    if old_server.get("version") != new_server.get("version"):
+        yield f"{server} {old_server.get('version')} → {new_server.get('version')}"
+    old_packages, new_packages = old_server.get("packages", {}), new_server.get("packages", {})
+    moved = [
+        f"{package} {old_packages.get(package)} → {new_packages.get(package)}"
+        for package in sorted({*old_packages, *new_packages})
+        if old_packages.get(package) != new_packages.get(package)
+        and package != new_server.get("adapter")
+    ]
+    if moved:
+        more = f" and {len(moved) - 3} more packages" if len(moved) > 3 else ""
+        yield f"environment of {server}: {', '.join(moved[:3])}{more}"
+    rest = ("adapter", "environment_sha256", "command", "attached")
+    if not moved and old_server.get("version") == new_server.get("version"):
+        if any(old_server.get(key) != new_server.get(key) for key in rest):
+            yield f"recipe of {server} changed"
+    for key in ("checkpoint", "draft"):
+        if old[key] != new[key]:
+            yield f"{key} of {name} changed"
+    for key in ("speculation", "block_size", "settings", "args"):
+        if old[key] != new[key]:
+            yield f"{key} of {name} {old[key]} → {new[key]}"

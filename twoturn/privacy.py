@@ -1,0 +1,44 @@
+"""Nothing in results, reports or logs tells whose machine it was."""
+
+from __future__ import annotations
+
+import getpass
+import re
+import socket
+from pathlib import Path
+from typing import Any
+
+
+GENERIC = {"root", "user", "admin", "runner", "ubuntu", "debian", "localhost"}  # name nobody
+
+
+def redact(text: str, root: Path, secrets: tuple[str, ...] = ()) -> str:
+    """The text without the project's place, the home path, user name, host name and keys."""
+    for secret in secrets:
+        text = text.replace(secret, "<key>")
+    for path, shown in ((str(root.resolve()), "."), (str(root), "."), (str(Path.home()), "~")):
+        if len(path) > 1:
+            text = text.replace(path, shown)
+    text = re.sub(r"/(Users|home)/[^/\s\"']+", "~", text)
+    for word, shown in ((_user(), "<user>"), (socket.gethostname(), "<host>")):
+        if len(word) > 3 and word not in GENERIC:
+            text = re.sub(rf"\b{re.escape(word)}\b", shown, text)
+    return text
+
+
+def redact_all(value: Any, root: Path) -> Any:
+    """The same for every text inside lists and mappings."""
+    if isinstance(value, str):
+        return redact(value, root)
+    if isinstance(value, dict):
+        return {key: redact_all(item, root) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [redact_all(item, root) for item in value]
+    return value
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):
+        return ""

@@ -1,0 +1,50 @@
+"""Why a series will be measured, in words, from the specs that lie beside earlier cells."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from twoturn import plan
+from twoturn.plan import Series, round_name
+
+
+def missing_rounds(series: Series, root: Path) -> list[int]:
+    """Rounds of which at least one cell is not there."""
+    return [
+        number
+        for number in series.round_numbers()
+        if not all((root / cell).is_file() for cell in series.cells(number))
+    ]
+
+
+def why(series: Series, root: Path) -> str:
+    """One line: which versions changed, or that it is new, or that rounds are missing."""
+    folder = root / series.directory
+    missing = missing_rounds(series, root)
+    if not missing:
+        return "all rounds are there"
+    if len(missing) < series.rounds:
+        return f"{len(missing)} of {series.rounds} rounds are missing"
+    earlier = [
+        changed
+        for spec in sorted(folder.parent.glob("*/spec.json"))
+        if spec.parent != folder and _measured(spec.parent)
+        if (changed := plan.changes(_read(spec), series.spec))
+    ]
+    if not earlier:
+        return "not measured yet"
+    return "; ".join(min(earlier, key=len))  # the nearest earlier measurement
+
+
+def _measured(folder: Path) -> bool:
+    return (folder / round_name(1)).is_dir()
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        spec: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return spec

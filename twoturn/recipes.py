@@ -1,0 +1,181 @@
+"""What a measurement depends on, read from files as short recipes: texts, checkpoints, server
+environments. A recipe tells content, never time or place: touching or moving a file changes none.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from twoturn.config import Campaign, Checkpoint, Server
+from twoturn.errors import UserError
+
+Recipe = dict[str, Any]
+_PIN = re.compile(r"^([A-Za-z0-9_.-]+)==([^\s;\\]+)", re.MULTILINE)
+_HASH_CACHE = ".twoturn/hashes.json"
+
+
+def sha256_file(path: Path) -> str:
+    """Hex digest of a file's bytes."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+class _Hashes:
+    """Digests of large files, remembered by size and modification time under `.twoturn/`."""
+
+    def __init__(self, root: Path) -> None:
+        self.file = root / _HASH_CACHE
+        try:
+            self.known: dict[str, list[Any]] = json.loads(self.file.read_text())
+        except (OSError, ValueError):
+            self.known = {}
+        self.fresh = False
+
+    def of(self, path: Path) -> str:
+        stat = path.stat()
+        key, stamp = str(path.resolve()), [stat.st_size, stat.st_mtime_ns]
+        if (entry := self.known.get(key)) and entry[:2] == stamp:
+            return str(entry[2])
+        digest = sha256_file(path)
+        self.known[key], self.fresh = [*stamp, digest], True
+        return digest
+
+    def save(self) -> None:
+        if not self.fresh:
+            return
+        try:
+            self.file.parent.mkdir(exist_ok=True)
+            partial = self.file.with_suffix(f".{os.getpid()}")
+            partial.write_text(json.dumps(self.known))
+            partial.replace(self.file)
+        except OSError:
+            pass  # only a memory: without it the files are hashed again
+
+
+def folder_digest(folder: Path, digest: Any = sha256_file) -> str:
+    """sha256 over the sorted (name, sha256) pairs of a folder's files, hidden ones left out."""
+    files = sorted(
+        path
+        for path in folder.rglob("*")
+        if path.is_file()
+        and not any(part.startswith(".") for part in path.relative_to(folder).parts)
+        and path.suffix != ".md"
+    )
+    lines = "".join(f"{path.relative_to(folder).as_posix()} {digest(path)}\n" for path in files)
+    return hashlib.sha256(lines.encode()).hexdigest()
+
+
+def environment(lock_file: Path, shown: str) -> Recipe:
+    """Recipe of a server's own environment: its pinned packages and a hash of the pins.
+
+    Comments and the order of lines do not count. Raises UserError.
+    """
+    try:
+        text = lock_file.read_text(encoding="utf-8")
+    except OSError:
+        raise UserError(
+            "the lock file of a server's environment is missing", file=shown, cure="restore it"
+        ) from None
+    lines = sorted(line for line in text.splitlines() if line and not line.lstrip().startswith("#"))
+    packages: dict[str, str] = {}
+    for package, version in _PIN.findall(text):  # a package may be pinned once per Python version
+        known = packages.get(package)
+        packages[package] = f"{known} or {version}" if known else version
+    return {
+        "packages": packages,
+        "environment_sha256": hashlib.sha256("\n".join(lines).encode()).hexdigest(),
+    }
+
+
+def server(name: str, entry: Server, file: str, root: Path, found: Mapping[str, str]) -> Recipe:
+    """Recipe of one server. `found` has the versions that the machine's lock knows."""
+    key = f"servers.{name}"
+    adapter = entry.adapter_name(name)
+    if entry.install is not None:
+        recipe = environment(root / entry.install, entry.install)
+        if (version := recipe["packages"].get(adapter)) is None:
+            raise UserError(
+                f"{entry.install} pins no {adapter}",
+                file=file,
+                key=f"{key}.install",
+                cure=f"lock an environment that holds {adapter}, or name another adapter",
+            )
+        return {"adapter": adapter, "version": version, **recipe}
+    if entry.command is not None:
+        return {"adapter": adapter, "version": str(entry.version), "command": entry.command}
+    if name not in found:
+        raise UserError(
+            f"the machine's lock knows no version of {name}",
+            file=file,
+            key=key,
+            cure=f"install {entry.executable or name} here, then `make lock`",
+        )
+    return {"adapter": adapter, "version": found[name], "attached": entry.attach is not None}
+
+
+def checkpoint(
+    name: str, campaign: Campaign, file: str, root: Path, found: Mapping[str, str], hashes: Any
+) -> Recipe:
+    """Recipe of one checkpoint: repo@commit, a hash of its files, or how it is made."""
+    entry: Checkpoint = campaign.checkpoints[name]
+    if entry.repo is not None:
+        return {"repo": entry.repo, "revision": entry.revision}
+    if entry.make is not None:
+        source = checkpoint(entry.make.from_, campaign, file, root, found, hashes)
+        return {"from": source, "bits": entry.make.bits, "group_size": entry.make.group_size}
+    folder = root / str(entry.path)
+    if folder.is_dir():
+        if not (folder / "config.json").is_file():
+            raise UserError(
+                f"{entry.path} holds no config.json, so it is no checkpoint",
+                file=file,
+                key=f"checkpoints.{name}.path",
+                cure="name the folder that holds config.json and the weights",
+            )
+        return {"files_sha256": folder_digest(folder, hashes)}
+    if name in found:  # results of another machine are told here, where its files are not
+        return {"files_sha256": found[name]}
+    raise UserError(
+        f"the folder {entry.path} is missing",
+        file=file,
+        key=f"checkpoints.{name}.path",
+        cure="put the checkpoint there or name where it is",
+    )
+
+
+def collect(campaign: Campaign, file: str, root: Path, lock: Mapping[str, Any]) -> Recipe:
+    """All recipes of a campaign: {"texts": …, "servers": …, "checkpoints": …}. Raises UserError."""
+    hashes = _Hashes(root)
+    texts: dict[str, str] = {}
+    for name, series in campaign.series.items():
+        path = root / series.workload.text
+        if not path.is_file():
+            raise UserError(
+                f"the text {series.workload.text} is missing",
+                file=file,
+                key=f"series.{name}.workload.text",
+                cure="name a text file that prompts can be cut from",
+            )
+        texts[series.workload.text] = sha256_file(path)
+    arms = [arm for series in campaign.series.values() for arm in series.arms.values()]
+    used_servers = {arm.server for arm in arms}
+    used = {arm.checkpoint for arm in arms} | {arm.draft for arm in arms if arm.draft}
+    recipes = {
+        "texts": texts,
+        "servers": {
+            name: server(name, campaign.servers[name], file, root, lock.get("servers", {}))
+            for name in sorted(used_servers)
+        },
+        "checkpoints": {
+            name: checkpoint(name, campaign, file, root, lock.get("checkpoints", {}), hashes.of)
+            for name in sorted(used)
+        },
+    }
+    hashes.save()
+    return recipes

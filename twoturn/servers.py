@@ -1,0 +1,318 @@
+"""A server: its own environment, one running process, and the proof that the process is ours.
+
+An environment is made from a hash-checked lock file on first use and shared by all cells. A process
+is started on a free port through the guard, is ready when it answers one token as the right model,
+and is gone, port and all, when the context ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import importlib.metadata
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+import uv
+
+from twoturn import client
+from twoturn.errors import UserError
+
+GUARD = Path(__file__).with_name("guard.py")
+STATE = ".twoturn"  # environments and passing files; never results
+LOG_TAIL = 50  # lines kept of a server that failed
+READY_POLL_S = 0.03
+RELEASE_S = 20.0
+
+
+class ServerFault(Exception):
+    """A server did not start, or died. `status` is the cell's; the message is one line."""
+
+    def __init__(self, status: str, message: str, log_tail: str = "") -> None:
+        super().__init__(message)
+        self.status, self.log_tail = status, log_tail
+
+
+@dataclass(frozen=True)
+class Launch:
+    """How one server is started: argv (never a shell), environment, folder, and its model id."""
+
+    argv: Sequence[str]
+    env: Mapping[str, str]
+    cwd: Path
+    model: str
+    start_deadline_s: float = 600.0
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Running:
+    """A server that answers. `load_s` is the time from start to the first right answer."""
+
+    base_url: str
+    model: str
+    pid: int | None
+    load_s: float | None
+
+
+# --- environments -------------------------------------------------------------------------------
+
+
+def environment_folder(root: Path, adapter: str, environment_sha256: str) -> Path:
+    return root / STATE / "envs" / f"{adapter}-{environment_sha256[:12]}"
+
+
+def environment_python(folder: Path) -> Path:
+    return folder / "bin" / "python"
+
+
+def ensure_environment(
+    root: Path, lock_file: str, folder: Path, say: Callable[[str], None] = lambda line: None
+) -> Path:
+    """The Python of a server's own environment, made on first use. Raises UserError.
+
+    Hashes are checked. Whoever comes second waits; a half-made environment is made again.
+    """
+    done = folder / ".complete"
+    if done.is_file():
+        return environment_python(folder)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with folder.with_name(f".{folder.name}.lock").open("w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        if done.is_file():
+            return environment_python(folder)
+        say(f"making the environment {folder.name} from {lock_file} (once)")
+        shutil.rmtree(folder, ignore_errors=True)
+        _uv(lock_file, "venv", "--quiet", "--no-project", "--python", sys.executable, str(folder))
+        _uv(
+            lock_file,
+            *("pip", "sync", "--quiet", "--require-hashes", "--compile-bytecode"),
+            *("--python", str(environment_python(folder)), str(root / lock_file)),
+        )
+        (folder / "tmp").mkdir()
+        done.touch()
+    return environment_python(folder)
+
+
+def _uv(lock_file: str, *arguments: str) -> None:
+    ended = subprocess.run(
+        [uv.find_uv_bin(), *arguments],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "UV_PYTHON_DOWNLOADS": "never", "UV_NO_PROGRESS": "1"},
+    )
+    if ended.returncode:
+        told = " | ".join(line.strip() for line in ended.stderr.strip().splitlines()[-6:])
+        raise UserError(
+            f"the environment cannot be made: {told}",
+            file=lock_file,
+            cure="check the network and the pins, then run again",
+        )
+
+
+def installed(folder: Path) -> dict[str, str]:
+    """Versions of what really lies in an environment, by normalised name."""
+    site = [str(path) for path in folder.glob("lib/python*/site-packages")]
+    return {
+        found.metadata["Name"].lower().replace("_", "-").replace(".", "-"): found.version
+        for found in importlib.metadata.distributions(path=site)
+    }
+
+
+def environment_differences(folder: Path, packages: Mapping[str, str]) -> list[str]:
+    """Packages whose version is not the pinned one, in words."""
+    pinned = {name.lower().replace("_", "-").replace(".", "-"): v for name, v in packages.items()}
+    return [
+        f"{name}: pinned {pinned.get(name, 'not at all')}, installed {version}"
+        for name, version in sorted(installed(folder).items())
+        # one name may be pinned twice, for different Pythons: any of the pins will do
+        if version not in pinned.get(name, "").split(" or ")
+    ]
+
+
+# --- one process --------------------------------------------------------------------------------
+
+
+def clean_env(home: Path, tmp: Path) -> dict[str, str]:
+    """What every server sees: no proxies, no keys, no hub, its own home, C numbers."""
+    return {
+        "PATH": "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",
+        "HOME": str(home),
+        "TMPDIR": str(tmp),
+        "LC_ALL": "C.UTF-8",
+        "HF_HUB_OFFLINE": "1",
+        "TRANSFORMERS_OFFLINE": "1",
+        "HF_DATASETS_OFFLINE": "1",
+        "HF_HUB_DISABLE_TELEMETRY": "1",
+        "DO_NOT_TRACK": "1",
+        "PYTHONNOUSERSITE": "1",
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@contextlib.contextmanager
+def run(launch: Launch, port: int, log_file: Path) -> Iterator[Running]:
+    """Start a server, wait until it is ready, give it, stop it and wait until its port is free.
+
+    Raises ServerFault with status start_failed, start_timeout, wrong_model or unauthorized.
+    """
+    begun = time.monotonic()
+    guard = subprocess.Popen(
+        [sys.executable, "-I", str(GUARD), str(log_file), "--", *launch.argv],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=dict(launch.env),
+        cwd=launch.cwd,
+        start_new_session=True,
+    )
+    try:
+        pid = _pid(guard, launch, log_file)
+        _wait_ready(launch, port, pid, guard, log_file, begun)
+        yield Running(f"http://127.0.0.1:{port}", launch.model, pid, time.monotonic() - begun)
+    finally:
+        _stop(guard)
+        _wait_released(port)
+
+
+def died(running: Running) -> bool:
+    """Whether the process behind a running server is gone."""
+    return running.pid is not None and not psutil.pid_exists(running.pid)
+
+
+def log_tail(log_file: Path) -> str:
+    """The last lines of a server's log."""
+    try:
+        with log_file.open("rb") as stream:
+            stream.seek(max(0, log_file.stat().st_size - 64_000))
+            lines = stream.read().decode("utf-8", "replace").splitlines()
+    except OSError:
+        return ""
+    return "\n".join(lines[-LOG_TAIL:])
+
+
+def _pid(guard: subprocess.Popen[bytes], launch: Launch, log_file: Path) -> int:
+    assert guard.stdout is not None
+    line = guard.stdout.readline()
+    if not line:
+        raise ServerFault(
+            "start_failed", f"{launch.argv[0]} cannot be started", log_tail(log_file)
+        )
+    pid: int = json.loads(line)["pid"]
+    return pid
+
+
+def _wait_ready(
+    launch: Launch,
+    port: int,
+    pid: int,
+    guard: subprocess.Popen[bytes],
+    log_file: Path,
+    begun: float,
+) -> None:
+    """Ready is a right answer of one token, not an open port."""
+    base_url = f"http://127.0.0.1:{port}"
+    said = "nothing was heard"
+    while time.monotonic() - begun < launch.start_deadline_s:
+        if guard.poll() is not None or not psutil.pid_exists(pid):
+            raise ServerFault("start_failed", "the server ended while starting", log_tail(log_file))
+        if not _listening(port):
+            time.sleep(READY_POLL_S)
+            continue
+        left = launch.start_deadline_s - (time.monotonic() - begun)
+        status, answer = ask_one_token(base_url, launch.model, max(1.0, left))
+        if status == 200 and answer is not None and answer.get("choices"):
+            _check_answer(launch, port, pid, answer)
+            return
+        said = f"HTTP {status}" + (f": {_error_text(answer)}" if answer else "")
+        if status in (401, 403):
+            raise ServerFault("unauthorized", f"the server wants a key ({said})", said)
+        if 400 <= status < 500 and status not in (408, 425, 429):
+            raise ServerFault(
+                "wrong_model",
+                f"the model id {launch.model!r} does not answer ({said})",
+                log_tail(log_file),
+            )
+        time.sleep(READY_POLL_S)
+    raise ServerFault(
+        "start_timeout",
+        f"not ready after {launch.start_deadline_s:.0f} s ({said})",
+        log_tail(log_file),
+    )
+
+
+def ask_one_token(base_url: str, model: str, timeout_s: float) -> tuple[int, dict[str, Any] | None]:
+    """One token, not streamed: (HTTP status, body); status 0 where nobody answers."""
+    body = {
+        "model": model,
+        "messages": [{"role": "user", "content": "."}],
+        "max_tokens": 1,
+        "temperature": 0,
+    }
+    return client.complete_once(base_url, body, timeout_s)
+
+
+def _check_answer(launch: Launch, port: int, pid: int, answer: Mapping[str, Any]) -> None:
+    model = answer.get("model")
+    if model not in (None, launch.model):
+        raise ServerFault("wrong_model", f"asked for {launch.model!r}, {model!r} answered")
+    if not _ours(port, pid):
+        raise ServerFault("wrong_model", f"port {port} is answered by a process that is not ours")
+
+
+def _error_text(answer: Mapping[str, Any]) -> str:
+    error = answer.get("error", answer.get("detail", answer))
+    text = error.get("message", error) if isinstance(error, dict) else error
+    return str(text)[:200]
+
+
+def _listening(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.settimeout(0.5)
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def _ours(port: int, pid: int) -> bool:
+    """Whether the listener on the port is the started process or one of its children."""
+    try:
+        family = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
+        return any(
+            link.status == psutil.CONN_LISTEN and link.laddr.port == port
+            for process in family
+            for link in process.net_connections(kind="tcp")
+        )
+    except psutil.AccessDenied:  # macOS may refuse; the fresh port is then the only proof
+        return True
+    except psutil.Error:
+        return False
+
+
+def _stop(guard: subprocess.Popen[bytes]) -> None:
+    assert guard.stdin is not None
+    assert guard.stdout is not None
+    with contextlib.suppress(OSError):
+        guard.stdin.close()
+    guard.wait()
+    guard.stdout.close()
+
+
+def _wait_released(port: int) -> None:
+    deadline = time.monotonic() + RELEASE_S
+    while _listening(port) and time.monotonic() < deadline:
+        time.sleep(READY_POLL_S)

@@ -1,0 +1,85 @@
+"""A checkpoint's own tokenizer and chat template, read from its files without any model code."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import jinja2.sandbox
+from tokenizers import Tokenizer
+
+Message = Mapping[str, str]
+
+
+class ChatTokenizer:
+    """Counts tokens as the server will: template first, then tokens, nothing added."""
+
+    def __init__(self, tokenizer: Tokenizer, template: str | None, names: Mapping[str, Any]):
+        self._tokenizer = tokenizer
+        self._names = names
+        self._template = _environment().from_string(template) if template else None
+
+    def encode(self, text: str) -> list[int]:
+        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
+        return ids
+
+    def decode(self, ids: Sequence[int]) -> str:
+        text: str = self._tokenizer.decode(list(ids), skip_special_tokens=False)
+        return text
+
+    def render(self, messages: Sequence[Message]) -> str:
+        """The prompt that asks for the next answer. Without a template: the texts in a row."""
+        if self._template is None:
+            return "\n".join(message["content"] for message in messages)
+        return self._template.render(
+            messages=[dict(message) for message in messages],
+            add_generation_prompt=True,
+            **self._names,
+        )
+
+    def count(self, messages: Sequence[Message]) -> int:
+        return len(self.encode(self.render(messages)))
+
+
+def load(folder: Path) -> ChatTokenizer | None:
+    """The tokenizer of a checkpoint folder, or None where there is no tokenizer.json."""
+    file = folder / "tokenizer.json"
+    if not file.is_file():
+        return None
+    config = _json(folder / "tokenizer_config.json")
+    template = config.get("chat_template")
+    if (own := folder / "chat_template.jinja").is_file():
+        template = own.read_text(encoding="utf-8")
+    if isinstance(template, list):  # several named templates; servers take "default"
+        template = next((t["template"] for t in template if t.get("name") == "default"), None)
+    names = {
+        key: value["content"] if isinstance(value, dict) else value
+        for key, value in config.items()
+        if key.endswith("_token") and isinstance(value, str | dict)
+    }
+    return ChatTokenizer(Tokenizer.from_file(str(file)), template, names)
+
+
+def _json(file: Path) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    except OSError:
+        return {}
+    return found
+
+
+def _environment() -> jinja2.Environment:
+    """As model hubs render chat templates: sandboxed, blocks trimmed, loop controls."""
+    environment = jinja2.sandbox.ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
+    )
+    environment.filters["tojson"] = lambda value, **kw: json.dumps(value, ensure_ascii=False, **kw)
+
+    def raise_exception(message: str) -> None:
+        raise jinja2.TemplateError(message)
+
+    environment.globals["raise_exception"] = raise_exception
+    return environment

@@ -1,0 +1,101 @@
+"""What the client sends: dialogues cut from a text with the target's own tokenizer.
+
+Every dialogue begins with a nonce, new in every round and the same for all arms of a round, so that
+no cache that outlives a server can make a cold prompt warm.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from twoturn.config import Workload
+from twoturn.tokens import ChatTokenizer
+
+GENERATOR = 1  # version of the cutting below; part of the fingerprint
+SECTION = "\f"  # form feed between the sections of a text
+CHARACTERS_PER_TOKEN = 4  # where no tokenizer is known
+
+
+@dataclass(frozen=True)
+class Dialogue:
+    """The user messages of one chat or conversation. `prompt_tokens` counts the first prompt as
+    the server will see it, None where no tokenizer is known."""
+
+    prompt_id: str
+    messages: tuple[str, ...]
+    prompt_tokens: int | None
+
+
+def dialogues(
+    workload: Workload, text: str, tokenizer: ChatTokenizer | None, nonce_key: str
+) -> list[Dialogue]:
+    """The dialogues of one cell. Texts depend on the seed alone, nonces on `nonce_key` too."""
+    sections = [section.strip() for section in text.split(SECTION) if section.strip()]
+    return [
+        _dialogue(workload, sections, tokenizer, index, nonce_key)
+        for index in range(workload.prompts)
+    ]
+
+
+def _dialogue(
+    workload: Workload,
+    sections: Sequence[str],
+    tokenizer: ChatTokenizer | None,
+    index: int,
+    nonce_key: str,
+) -> Dialogue:
+    shuffled = list(sections)
+    random.Random(f"{workload.seed}/{index}").shuffle(shuffled)
+    source = _Source("\n\n".join(shuffled), tokenizer)
+    first = source.first(nonce(workload.seed, nonce_key, index), workload.prompt_tokens)
+    later = [source.next(workload.turn_tokens) for _ in range(workload.turns - 1)]
+    count = tokenizer.count([{"role": "user", "content": first}]) if tokenizer else None
+    return Dialogue(f"p{index + 1}", (first, *later), count)
+
+
+def nonce(seed: int, key: str, index: int) -> str:
+    """A short line that makes a prompt new from its first token on."""
+    digits = hashlib.sha256(f"{seed}/{key}/{index}".encode()).hexdigest()[:8]
+    return f"{int(digits, 16) % 10_000:04d}. "
+
+
+class _Source:
+    """A text that is read piece by piece, in tokens."""
+
+    def __init__(self, text: str, tokenizer: ChatTokenizer | None) -> None:
+        self.text, self.tokenizer = text, tokenizer
+
+    def first(self, start: str, tokens: int) -> str:
+        """`start` and as much text that the whole rendered prompt has `tokens` tokens."""
+        if self.tokenizer is None:
+            return start + self.next(tokens)
+        count = self.tokenizer.count
+        wanted = max(1, tokens - count([{"role": "user", "content": start}]))
+        piece = self._peek(wanted)
+        for _ in range(8):  # pieces grow and shrink a little where tokens meet
+            off = tokens - count([{"role": "user", "content": start + piece}])
+            if off == 0:
+                break
+            wanted = max(1, wanted + off)
+            piece = self._peek(wanted)
+        self._drop(piece)
+        return start + piece
+
+    def next(self, tokens: int) -> str:
+        piece = self._peek(tokens)
+        self._drop(piece)
+        return piece
+
+    def _peek(self, tokens: int) -> str:
+        while len(self.text) < 16 * tokens:  # a long prompt may need the text more than once
+            self.text += "\n\n" + self.text
+        if self.tokenizer is None:
+            return self.text[: tokens * CHARACTERS_PER_TOKEN]
+        head = self.text[: 16 * tokens + 64]
+        return self.tokenizer.decode(self.tokenizer.encode(head)[:tokens])
+
+    def _drop(self, piece: str) -> None:
+        self.text = self.text[len(piece) :]
