@@ -9,6 +9,7 @@ file; rules only start scripts. Read on in workflow/rules/: measure, analysis, r
 """
 
 import os
+import shlex
 import sys
 from pathlib import Path
 
@@ -19,7 +20,11 @@ min_version("9.17")  # functions for priority
 
 ROOT = Path(workflow.basedir)
 sys.path.insert(0, str(ROOT))
-os.environ["PYTHONPATH"] = str(ROOT)  # scripts use the code of this clone, installed or not
+# Scripts use this Python and the code of this clone, whatever is installed or activated.
+shell.prefix(
+    f"export PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH "
+    f"PYTHONPATH={shlex.quote(str(ROOT))}; "
+)
 
 from twoturn import campaign, measure, reasons, session
 from twoturn.errors import UserError
@@ -41,7 +46,6 @@ except UserError as error:
     raise WorkflowError(str(error))
 PLAN = LOADED.plan
 LOCK = f"locks/{PLAN.machine}.json"
-PYTHON = sys.executable
 RESULTS = f"results/{PLAN.name}" if PLAN.name else "results"
 REPORTS = f"reports/{PLAN.name}" if PLAN.name else "reports"
 
@@ -57,6 +61,7 @@ rule all:
         expand(f"{REPORTS}/article_{{language}}.md", language=PLAN.languages),
 
 
+include: "workflow/rules/common.smk"
 include: "workflow/rules/measure.smk"
 include: "workflow/rules/analysis.smk"
 include: "workflow/rules/report.smk"
@@ -68,7 +73,9 @@ onstart:
     missing = [s for s in PLAN.series if reasons.missing_rounds(s, ROOT)]
     try:
         _, MACHINE = session.begin()
-        measure.preflight(LOADED, missing, lambda line: print(line, file=sys.stderr))
+        measure.preflight(
+            LOADED, missing, lambda line: print(line, file=sys.stderr)
+        )
     except UserError as error:
         raise WorkflowError(str(error))
 

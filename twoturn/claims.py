@@ -118,6 +118,17 @@ WARNINGS = {
 }
 """Warning codes of valid contrasts in words."""
 
+VERDICTS = {
+    "faster": N_("faster"),
+    "slower": N_("slower"),
+    "same": N_("same"),
+    "unresolved": N_("unresolved"),
+    "invalid": N_("invalid"),
+    "unpaired": N_("unpaired"),
+    "not_measured": N_("not measured"),
+}
+"""Verdicts as they stand in tables; about the arm, not about the reference."""
+
 MESSAGES: dict[str, dict[str, str]] = {
     "decode_tok_s": {
         "faster": N_(
@@ -511,7 +522,7 @@ def reason_fields(code: str) -> tuple[str, dict[str, tuple[Kind, Any]]]:
 
 def messages() -> tuple[str, ...]:
     """Every msgid of this module, once: what a translation has to cover."""
-    tables = [METRICS, REASONS, WARNINGS, SILENT, TRADE, NULL_ARM]
+    tables = [METRICS, REASONS, WARNINGS, VERDICTS, SILENT, TRADE, NULL_ARM]
     tables += [*MESSAGES.values(), *HEADLINES.values()]
     found = [msgid for table in tables for msgid in table.values()]
     return tuple(dict.fromkeys([*found, NO_HEADLINE]))

@@ -36,7 +36,7 @@ from twoturn import (
 from twoturn.campaign import Loaded
 from twoturn.engines import Engine, Place
 from twoturn.errors import UserError
-from twoturn.plan import Arm, Series, canonical, round_name
+from twoturn.plan import Arm, Series, round_name
 from twoturn.session import Session
 
 SLEPT_S = 1.0  # clocks that part by more mean that the machine slept
@@ -137,7 +137,7 @@ def run_round(
     text = (loaded.root / series.workload.text).read_text(encoding="utf-8")
     this = Round(loaded, series, number, session, text, log_folder, say)
     _clear_leftovers(folder)
-    _write_spec(folder / "spec.json", series)
+    _write_spec(folder / "spec.json", series, loaded.root)
     with _staging(folder, number) as staging:
         if number == 1 or _session_of(previous) != session.id:
             _measure_arms(this, series.order(number), "warmup", staging / "warmup")
@@ -378,13 +378,14 @@ def _or_give_up(this: Round, arm: Arm, kind: str, fault: servers.ServerFault, ta
 # --- files ---------------------------------------------------------------------------------------
 
 
-def _write_spec(file: Path, series: Series) -> None:
+def _write_spec(file: Path, series: Series, root: Path) -> None:
     """What the fingerprint covers, in words of JSON, so that a later change can be explained."""
     if file.is_file():
         return
     file.parent.mkdir(parents=True, exist_ok=True)
     partial = file.with_name(f".spec.{os.getpid()}")
-    partial.write_text(json.dumps(json.loads(canonical(series.spec)), indent=1, sort_keys=True))
+    spec = privacy.redact_all(dict(series.spec), root)
+    partial.write_text(json.dumps(spec, indent=1, sort_keys=True), encoding="utf-8")
     partial.replace(file)
 
 

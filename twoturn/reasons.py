@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from twoturn import plan
+from twoturn import plan, privacy
 from twoturn.plan import Series, round_name
 
 
@@ -27,11 +27,12 @@ def why(series: Series, root: Path) -> str:
         return "all rounds are there"
     if len(missing) < series.rounds:
         return f"{len(missing)} of {series.rounds} rounds are missing"
+    spec = privacy.redact_all(dict(series.spec), root)  # as it is written beside the cells
     earlier = [
         changed
-        for spec in sorted(folder.parent.glob("*/spec.json"))
-        if spec.parent != folder and _measured(spec.parent)
-        if (changed := plan.changes(_read(spec), series.spec))
+        for file in sorted(folder.parent.glob("*/spec.json"))
+        if file.parent != folder and _measured(file.parent)
+        if (changed := plan.changes(_read(file), spec))
     ]
     if not earlier:
         return "not measured yet"

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from twoturn import privacy
 from twoturn.config import Campaign, Checkpoint, Server
 from twoturn.errors import UserError
 
@@ -108,7 +109,9 @@ def server(name: str, entry: Server, file: str, root: Path, found: Mapping[str, 
             )
         return {"adapter": adapter, "version": version, **recipe}
     if entry.command is not None:
-        return {"adapter": adapter, "version": str(entry.version), "command": entry.command}
+        # The same program in another clone or home is the same recipe.
+        command = privacy.redact_all(entry.command, root)
+        return {"adapter": adapter, "version": str(entry.version), "command": command}
     if name not in found:
         raise UserError(
             f"the machine's lock knows no version of {name}",

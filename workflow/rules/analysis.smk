@@ -1,12 +1,12 @@
 """From cells to tables. Cheap, and run again whenever the code that makes a table changes."""
 
-ANALYSIS = [CAMPAIGN, LOCK, "twoturn/cells.py", "twoturn/plan.py"]
-
 
 rule cells:
     input:
-        ANALYSIS,
+        PLANNED,
+        modules("cells.py"),
         "scripts/cells.py",
+        campaign=CAMPAIGN,
         cells=[c for s in PLAN.series for n in s.round_numbers() for c in s.cells(n)],
     output:
         f"{RESULTS}/cells.parquet",
@@ -15,4 +15,38 @@ rule cells:
     message:
         "Join all cells into one table"
     shell:
-        "{PYTHON:q} scripts/cells.py --campaign {CAMPAIGN:q} {output:q} 2> {log:q}"
+        "python scripts/cells.py --campaign {input.campaign:q} {output:q} 2> {log:q}"
+
+
+rule contrasts:
+    input:
+        PLANNED,
+        modules("contrasts.py", "stats/*.py"),
+        "scripts/contrasts.py",
+        campaign=CAMPAIGN,
+        cells=f"{RESULTS}/cells.parquet",
+    output:
+        f"{RESULTS}/contrasts.parquet",
+    log:
+        f"logs/{RESULTS}/contrasts.log",
+    message:
+        "Compare every arm with its reference"
+    shell:
+        "python scripts/contrasts.py --campaign {input.campaign:q} {input.cells:q} {output:q} 2> {log:q}"
+
+
+rule claims:
+    input:
+        PLANNED,
+        modules("claims.py"),
+        "scripts/claims.py",
+        campaign=CAMPAIGN,
+        contrasts=f"{RESULTS}/contrasts.parquet",
+    output:
+        f"{RESULTS}/claims.parquet",
+    log:
+        f"logs/{RESULTS}/claims.log",
+    message:
+        "Turn verdicts into claims"
+    shell:
+        "python scripts/claims.py --campaign {input.campaign:q} {input.contrasts:q} {output:q} 2> {log:q}"

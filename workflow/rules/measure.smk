@@ -19,19 +19,11 @@ for s in PLAN.series:
         priority: lambda wildcards, s=s: PLAN.priority(s, int(wildcards.round))
         threads: 1024  # scaled down to --cores: nothing else runs while a round is measured
         params:
+            campaign=CAMPAIGN,
             series=s.name,
             fingerprint=s.fingerprint,
         message:
             f"Measure round {{wildcards.round}} of {s.name}, because: {reasons.why(s, ROOT)}"
         shell:
-            "{PYTHON:q} scripts/measure.py --campaign {CAMPAIGN:q} --series {params.series:q} "
+            "python scripts/measure.py --campaign {params.campaign:q} --series {params.series:q} "
             "--round {wildcards.round} --fingerprint {params.fingerprint} --log {log:q}"
-
-
-rule prefetch:
-    message:
-        "Make everything that measuring needs from the network"
-    log:
-        "logs/prefetch.log",
-    shell:
-        "{PYTHON:q} scripts/prefetch.py --campaign {CAMPAIGN:q} 2>&1 | tee {log:q}"

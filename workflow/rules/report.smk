@@ -1,0 +1,56 @@
+"""From tables to the figures and the article, one per language."""
+
+
+rule slots_figure:
+    input:
+        PLANNED,
+        modules("contrasts.py", "stats/*.py", "figures.py", "i18n.py", "numbers.py"),
+        sorted(str(path) for path in Path("workflow/locale").rglob("*.po")),
+        "scripts/figure_slots.py",
+        campaign=CAMPAIGN,
+        cells=f"{RESULTS}/cells.parquet",
+    output:
+        report(
+            f"{REPORTS}/figures/slots_{{series}}_{{language}}.svg",
+            category="figures",
+            caption="../captions/slots.rst",
+        ),
+    log:
+        f"logs/{REPORTS}/slots_{{series}}_{{language}}.log",
+    message:
+        "Draw the slots of {wildcards.series} over time ({wildcards.language})"
+    shell:
+        "python scripts/figure_slots.py --campaign {input.campaign:q} --series {wildcards.series:q} "
+        "--language {wildcards.language} --cells {input.cells:q} {output:q} 2> {log:q}"
+
+
+rule article:
+    input:
+        PLANNED,
+        modules("claims.py", "article.py", "i18n.py", "numbers.py"),
+        sorted(str(path) for path in Path("workflow/templates").glob("*.j2")),
+        sorted(str(path) for path in Path("workflow/locale").rglob("*.po")),
+        "scripts/article.py",
+        campaign=CAMPAIGN,
+        cells=f"{RESULTS}/cells.parquet",
+        contrasts=f"{RESULTS}/contrasts.parquet",
+        claims=f"{RESULTS}/claims.parquet",
+        figures=[
+            f"{REPORTS}/figures/slots_{s.name}_{{language}}.svg" for s in PLAN.series
+        ],
+    output:
+        report(
+            f"{REPORTS}/article_{{language}}.md",
+            category="articles",
+            caption="../captions/article.rst",
+        ),
+    log:
+        f"logs/{REPORTS}/article_{{language}}.log",
+    params:
+        figures=lambda wildcards, input: str(Path(input.figures[0]).parent),
+    message:
+        "Write the article ({wildcards.language})"
+    shell:
+        "python scripts/article.py --campaign {input.campaign:q} --language {wildcards.language} "
+        "--cells {input.cells:q} --contrasts {input.contrasts:q} --claims {input.claims:q} "
+        "--figures {params.figures:q} {output:q} 2> {log:q}"

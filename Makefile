@@ -1,0 +1,55 @@
+# Everything runs in .venv, made here from plain python3; nothing else has to be installed before.
+PYTHON ?= python3
+CAMPAIGN ?= config.yaml
+MACHINE ?= local
+VENV := .venv
+BIN := $(VENV)/bin
+UV_VERSION := $(shell sed -n '/^name = "uv"$$/{n;s/.*"\(.*\)"/\1/p;}' uv.lock)
+export UV_PYTHON_DOWNLOADS := never
+export UV_PROJECT_ENVIRONMENT := $(CURDIR)/$(VENV)
+SNAKEMAKE := $(BIN)/snakemake --configfile $(CAMPAIGN)
+
+.PHONY: article test check plan lock dag prefetch clean
+
+article: $(VENV)/.ready ## measure what is missing and write both articles
+	$(SNAKEMAKE) --cores 1
+
+plan: $(VENV)/.ready ## what would be measured, in which order, and why
+	$(BIN)/twoturn plan $(CAMPAIGN)
+
+lock: $(VENV)/.ready ## write this machine's lock as it is now
+	$(BIN)/twoturn lock $(CAMPAIGN) --name $(MACHINE)
+
+dag: $(VENV)/.ready ## the rule graph as mermaid
+	mkdir -p reports
+	$(SNAKEMAKE) --rulegraph mermaid-js > reports/rulegraph.mmd
+	@echo reports/rulegraph.mmd
+
+prefetch: $(VENV)/.ready ## everything that measuring needs from the network
+	$(BIN)/python scripts/prefetch.py --campaign $(CAMPAIGN)
+
+test: $(VENV)/.dev ## all tests, real servers included
+	$(BIN)/pytest
+
+check: $(VENV)/.dev ## formatting, lint, types, workflow lint
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/snakefmt --check Snakefile workflow/rules
+	$(BIN)/python scripts/lint_workflow.py
+
+clean: ## forget environments and caches; results and reports stay
+	rm -rf $(VENV) .twoturn .snakemake logs .mypy_cache .ruff_cache .hypothesis
+
+$(BIN)/uv:
+	@$(PYTHON) -c 'import sys; sys.exit(0 if (3, 11) <= sys.version_info[:2] <= (3, 13) else "twoturn needs Python 3.11 to 3.13; name one: make PYTHON=python3.12 …")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check "uv==$(UV_VERSION)"
+
+$(VENV)/.ready: uv.lock pyproject.toml | $(BIN)/uv
+	$(BIN)/uv sync --quiet --frozen --inexact --no-dev --compile-bytecode
+	@touch $@
+
+$(VENV)/.dev: uv.lock pyproject.toml | $(BIN)/uv
+	$(BIN)/uv sync --quiet --frozen --inexact --compile-bytecode
+	@touch $@ $(VENV)/.ready

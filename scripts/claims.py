@@ -1,0 +1,30 @@
+"""Turn the verdicts of all contrasts into claims."""
+
+import argparse
+import sys
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+from twoturn import campaign, claims
+from twoturn.errors import UserError
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--campaign", required=True, help="campaign file")
+    parser.add_argument("contrasts", type=Path)
+    parser.add_argument("output", type=Path)
+    wanted = parser.parse_args()
+    try:
+        plan = campaign.load(wanted.campaign, Path.cwd()).plan
+        contrasts = pq.read_table(wanted.contrasts)
+        pq.write_table(claims.from_contrasts(contrasts, plan.series), wanted.output)
+    except UserError as error:
+        print(f"twoturn: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

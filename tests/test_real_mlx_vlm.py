@@ -1,0 +1,147 @@
+"""A real mlx-vlm server in all its modes, through the whole workflow, on the embedded model."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from tests.workflow import REPOSITORY, Clone
+from twoturn import campaign, config, engines, measure, servers, tokens, workloads
+
+pytestmark = pytest.mark.slow
+
+CAMPAIGN = """
+name: real
+servers:
+  mlx-vlm: {install: workflow/envs/mlx-vlm.lock}
+checkpoints:
+  demo: {path: checkpoints/demo/target}
+  demo-mtp: {path: checkpoints/demo/mtp}
+  demo-dflash: {path: checkpoints/demo/dflash}
+series:
+  modes:
+    workload: {kind: conversation, prompt_tokens: 600, turns: 2, turn_tokens: 48, max_tokens: 48, seed: 7}
+    rounds: 2
+    reference: plain
+    arms:
+      plain: {checkpoint: demo, server: mlx-vlm}
+      mtp: {checkpoint: demo, server: mlx-vlm, speculation: mtp, block_size: 3, draft: demo-mtp}
+      dflash: {checkpoint: demo, server: mlx-vlm, speculation: dflash, block_size: 4, draft: demo-dflash}
+      cache_off: {checkpoint: demo, server: mlx-vlm, settings: {prefix_cache: false}}
+"""
+
+
+@pytest.fixture(scope="module")
+def clone(tmp_path_factory: pytest.TempPathFactory) -> Clone:
+    """A clone that shares the repository's server environments, with the campaign measured."""
+    loaded = campaign.load("config.yaml", REPOSITORY)
+    measure.preflight(loaded, loaded.plan.series, print)
+    clone = Clone(tmp_path_factory.mktemp("real") / "clone")
+    (clone.folder / ".twoturn").mkdir()
+    (clone.folder / ".twoturn/envs").symlink_to(REPOSITORY / ".twoturn/envs")
+    (clone.folder / "campaign.yaml").write_text(CAMPAIGN)
+    done = clone.snakemake("--configfile", "campaign.yaml", "--cores", "1")
+    assert done.returncode == 0, done.stdout + done.stderr
+    return clone
+
+
+@pytest.fixture(scope="module")
+def rows(clone: Clone) -> list[dict[str, Any]]:
+    table = pq.read_table(clone.folder / "results/real/cells.parquet").to_pylist()
+    return [row for row in table if row["kind"] == "round"]
+
+
+def test_every_row_is_a_valid_measurement(rows: list[dict[str, Any]]) -> None:
+    assert len(rows) == 4 * 2 * 2
+    assert {(row["status"], row["reason"]) for row in rows} == {("ok", None)}
+    assert {row["server_version"] for row in rows} == {"0.7.10"}
+    assert all(row["first_chunk_source"] == "tokenizer" for row in rows)
+    assert all(row["prompt_tokens"] == 600 for row in rows if row["turn"] == 1)
+
+
+def test_the_prefix_cache_works_where_it_is_on(rows: list[dict[str, Any]]) -> None:
+    for row in rows:
+        if row["turn"] == 1 or row["arm"] == "cache_off":
+            assert row["cached_tokens"] == 0
+        else:
+            assert row["cached_tokens"] >= 599
+
+
+def test_greedy_text_is_the_same_in_all_arms(rows: list[dict[str, Any]]) -> None:
+    for number in (1, 2):
+        for turn in (1, 2):
+            here = [row for row in rows if (row["round"], row["turn"]) == (number, turn)]
+            assert len({row["output_sha256"] for row in here}) == 1
+            assert {row["divergence_index"] for row in here} == {None}
+
+
+def test_our_clock_agrees_with_the_servers(rows: list[dict[str, Any]]) -> None:
+    """Compared, never published as ours: the server leaves out its own queue and the network."""
+    for row in rows:
+        assert row["ttft_s"] >= row["server_ttft_s"] * 0.9
+        assert row["decode_tok_s"] == pytest.approx(row["server_decode_tok_s"], rel=0.25)
+
+
+def test_the_servers_own_figures_agree_with_the_cells(
+    clone: Clone, rows: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    """The same requests by another client, not streamed, to fresh servers: equal counts."""
+    loaded = campaign.load("campaign.yaml", clone.folder)
+    series = loaded.plan.one("modes")
+    text = (clone.folder / series.workload.text).read_text(encoding="utf-8")
+    tokenizer = tokens.load(clone.folder / "checkpoints/demo/target")
+    for arm in series.arms:
+        engine = engines.get(loaded.campaign, arm.server)
+        folder = tmp_path / arm.slug
+        (folder / "home").mkdir(parents=True)
+        models = {"demo": "checkpoints/demo/target", arm.draft: f"checkpoints/demo/{arm.slug}"}
+        python = next((REPOSITORY / ".twoturn/envs").glob("mlx-vlm-*/bin/python"))
+        port = servers.free_port()
+        place = engines.Place(
+            folder, port, python, python.parent.parent / "tmp",
+            {name: str(REPOSITORY / path) for name, path in models.items() if name},
+        )
+        launch = engine.launch(arm, place)
+        seen = {row["turn"]: row for row in rows if (row["arm"], row["round"]) == (arm.name, 1)}
+        with servers.run(launch, port, folder / "log") as running:
+            send_warm_up(running, series.workload, text, tokenizer)
+            (dialogue,) = workloads.dialogues(series.workload, text, tokenizer, "01")
+            messages = []
+            for turn, user in enumerate(dialogue.messages, start=1):
+                messages.append({"role": "user", "content": user})
+                answer = ask(running, messages, series.workload.max_tokens)
+                timings, row = answer["timings"], seen[turn]
+                assert timings["draft_rounds"] == row["verify_cycles"]
+                assert timings["draft_n"] == row["drafted_tokens"]
+                assert timings["draft_n_accepted"] == row["accepted_tokens"]
+                assert timings["cache_n"] == row["cached_tokens"]
+                assert answer["usage"]["completion_tokens"] == row["completion_tokens"]
+                assert timings["draft_kind"] == (arm.speculation if arm.draft else None)
+                messages.append(answer["choices"][0]["message"])
+
+
+def send_warm_up(
+    running: servers.Running, workload: config.Workload, text: str, tokenizer: Any
+) -> None:
+    one = workload.model_copy(update={"kind": "chat", "turns": 1})
+    (dialogue,) = workloads.dialogues(one, text, tokenizer, "01-warmup")
+    ask(running, [{"role": "user", "content": dialogue.messages[0]}], 32)
+
+
+def ask(running: servers.Running, messages: list[Any], max_tokens: int) -> dict[str, Any]:
+    body = {
+        "model": running.model, "messages": messages, "max_tokens": max_tokens, "temperature": 0,
+    }
+    request = urllib.request.Request(
+        f"{running.base_url}/v1/chat/completions",
+        json.dumps(body).encode(),
+        {"content-type": "application/json"},
+    )
+    with urllib.request.urlopen(request, timeout=120) as answer:
+        found: dict[str, Any] = json.load(answer)
+        return found

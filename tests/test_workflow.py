@@ -1,0 +1,289 @@
+"""The workflow as a whole, on scripted servers whose speeds are known."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import psutil
+import pyarrow.parquet as pq
+import pytest
+
+from tests.workflow import Clone
+from twoturn import campaign, cells
+
+pytestmark = pytest.mark.slow
+
+CONFIG = ("--configfile", "campaign.yaml")
+ARTICLE = "reports/scripted/article_en.md"
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> Clone:
+    """A clone in which the scripted campaign was run to its end with one core."""
+    clone = Clone(tmp_path_factory.mktemp("measured") / "clone")
+    clone.scripted()
+    done = clone.snakemake(*CONFIG, "--cores", "1")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "left" in done.stderr
+    return clone
+
+
+def plan_of(clone: Clone):  # type: ignore[no-untyped-def]
+    return campaign.load("campaign.yaml", clone.folder).plan
+
+
+def assert_planned_order(clone: Clone) -> None:
+    """`started_at` proves the mirrored order, rounds one after the other."""
+    for series in plan_of(clone).series:
+        seen = []
+        for number in series.round_numbers():
+            starts = {}
+            for arm in series.arms:
+                file = clone.folder / series.directory / f"{number:02d}" / f"{arm.slug}.parquet"
+                starts[arm.name] = cells.read(file)[0]["started_at"].to_pylist()[0]
+            by_time = sorted(starts, key=starts.__getitem__)
+            assert tuple(by_time) == series.order(number)
+            seen.append((min(starts.values()), max(starts.values())))
+        for odd, even in zip(series.round_numbers()[::2], series.round_numbers()[1::2], strict=True):
+            assert series.order(odd) == tuple(reversed(series.order(even)))
+        assert all(
+            before[1] < after[0] for before, after in zip(seen, seen[1:], strict=False)
+        )
+
+
+def processes_of(clone: Clone) -> list[psutil.Process]:
+    """Processes that were started for a clone and still run."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if str(clone.folder) in " ".join(process.cmdline()):
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found
+
+
+def assert_quiet(clone: Clone, within_s: float = 15.0) -> None:
+    deadline = time.monotonic() + within_s
+    while (left := processes_of(clone)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not left, [process.cmdline() for process in left]
+    folder = clone.folder / ".twoturn" / "cells"
+    assert not folder.exists() or list(folder.iterdir()) == []
+
+
+def test_known_speeds_get_their_verdicts(measured: Clone) -> None:
+    table = pq.read_table(measured.folder / "results/scripted/contrasts.parquet").to_pylist()
+    verdicts = {
+        row["arm"]: row for row in table if (row["series"], row["metric"]) == ("speeds", "decode_tok_s")
+    }
+    assert verdicts["fast"]["verdict"] == "faster"
+    assert 1.2 < verdicts["fast"]["ratio"] < 1.4
+    assert verdicts["same"]["verdict"] in ("same", "unresolved")
+    assert verdicts["plain-null"]["verdict"] in ("same", "unresolved")
+    pair = [row for row in table if row["series"] == "pair"]
+    assert {row["verdict"] for row in pair} == {"invalid"}  # two rounds are too few
+
+
+def test_both_articles_tell_it(measured: Clone) -> None:
+    english = (measured.folder / ARTICLE).read_text()
+    polish = (measured.folder / "reports/scripted/article_pl.md").read_text()
+    assert "fast decodes faster than plain" in english
+    assert "same decodes faster" not in english
+    assert "same decodes slower" not in english
+    assert len(english.splitlines()) == len(polish.splitlines())
+
+
+def test_cells_prove_the_order(measured: Clone) -> None:
+    assert_planned_order(measured)
+    assert_quiet(measured)
+
+
+def test_cells_hold_what_a_reader_needs(measured: Clone) -> None:
+    series = plan_of(measured).one("speeds")
+    folder = measured.folder / series.directory
+    _, metadata = cells.read(folder / "01" / "fast.parquet")
+    assert metadata["fingerprint"] == series.fingerprint
+    assert metadata["order"] == list(series.order(1))
+    assert "--speed" in metadata["command_line"]
+    assert metadata["environment_before"]["memory_available"] > 0
+    kinds = {file.parent.name for file in cells.of_series(folder)}
+    assert {"warmup", "control"} <= kinds
+    assert [file.parent.parent.name for file in folder.glob("*/control/*.parquet")] == ["06"]
+    assert [file.name for file in folder.glob("*/warmup/same.parquet")] == ["same.parquet"]
+
+
+def test_nothing_tells_whose_machine_it_was(measured: Clone) -> None:
+    words = [str(measured.folder), str(Path.home()) if len(str(Path.home())) > 5 else "\0"]
+    for folder in ("results", "reports", "logs"):
+        for file in (measured.folder / folder).rglob("*"):
+            if file.is_file():
+                text = file.read_bytes()
+                assert not [word for word in words if word.encode() in text], file
+
+
+def test_a_finished_campaign_plans_no_measuring_job(measured: Clone, tmp_path: Path) -> None:
+    assert measured.planned(*CONFIG, ARTICLE) == {}
+    for file in measured.folder.rglob("*"):
+        if file.is_file() and ".snakemake" not in file.parts:
+            file.touch()
+    assert measured.planned(*CONFIG, ARTICLE) == {}
+    shutil.rmtree(measured.folder / ".snakemake")
+    assert measured.planned(*CONFIG, ARTICLE) == {}
+    other = Clone(tmp_path / "other")
+    other.scripted()
+    shutil.copytree(measured.folder / "results", other.folder / "results")
+    assert other.planned(*CONFIG, ARTICLE) == {}
+
+
+def test_edits_that_do_not_measure_measure_nothing(measured: Clone) -> None:
+    rule = measured.folder / "workflow/rules/measure.smk"
+    rule.write_text(rule.read_text().replace("threads: 1024", "threads: 1000"))
+    for module in ("measure.py", "client.py", "article.py", "plan.py"):
+        file = measured.folder / "twoturn" / module
+        file.write_text(file.read_text() + "\n# an edit\n")
+    assert measured.planned(*CONFIG, ARTICLE) == {}
+
+
+def test_a_bump_measures_its_own_series_and_says_why(measured: Clone) -> None:
+    measured.scripted(other_version="1.1")
+    done = measured.snakemake("-n", *CONFIG, ARTICLE)
+    assert "other 1.0 → 1.1" in done.stdout + done.stderr
+    assert measured.planned(*CONFIG, ARTICLE) == {"measure_pair": 2}
+    measured.scripted()
+    assert measured.planned(*CONFIG, ARTICLE) == {}
+
+
+def test_a_changed_checkpoint_measures_its_own_series(measured: Clone) -> None:
+    file = measured.folder / "checkpoints/second/generation_config.json"
+    before = file.read_text()
+    file.write_text('{"eos_token_id": 2, "copy": false}')
+    try:
+        done = measured.snakemake("-n", *CONFIG, ARTICLE)
+        assert "checkpoint of another changed" in done.stdout + done.stderr
+        assert measured.planned(*CONFIG, ARTICLE) == {"measure_pair": 2}
+    finally:
+        file.write_text(before)
+    assert measured.planned(*CONFIG, ARTICLE) == {}
+
+
+def test_a_changed_fact_of_the_machine_measures_everything(measured: Clone) -> None:
+    file = measured.folder / "locks/local.json"
+    before = file.read_text()
+    build = re.search(r'"os_build": "([^"]*)"', before)
+    assert build
+    file.write_text(before.replace(build[1], "24G90"))
+    try:
+        done = measured.snakemake("-n", *CONFIG, ARTICLE)
+        assert f"os_build {build[1]} → 24G90" in done.stdout + done.stderr
+        assert measured.planned(*CONFIG, ARTICLE) == {"measure_pair": 2, "measure_speeds": 6}
+        run = measured.snakemake(*CONFIG, "--cores", "1", ARTICLE)
+        said = run.stdout + run.stderr
+        assert run.returncode != 0
+        assert "locks/local.json" in said
+        assert f"os_build: lock 24G90, here {build[1]}" in said
+        assert "make lock" in said
+    finally:
+        file.write_text(before)
+    assert measured.planned(*CONFIG, ARTICLE) == {}
+
+
+def test_raising_the_rounds_keeps_the_first_ones(measured: Clone) -> None:
+    measured.scripted(pair_rounds=4)
+    assert measured.planned(*CONFIG, ARTICLE) == {"measure_pair": 2}
+    measured.scripted()
+
+
+def test_many_cores_keep_the_order(tmp_path: Path) -> None:
+    clone = Clone(tmp_path / "clone")
+    clone.scripted(rounds=2)
+    done = clone.snakemake(*CONFIG, "--cores", "4")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert_planned_order(clone)
+
+
+def start(clone: Clone) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        clone.command(*CONFIG, "--cores", "1"),
+        cwd=clone.folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=clone.env(),
+        start_new_session=True,
+    )
+
+
+def wait_for_server(clone: Clone, rounds_done: int) -> None:
+    """Wait until the given number of rounds is there and a server runs for the next one."""
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        done = list(clone.folder.glob("results/cells/speeds/*/0?"))
+        busy = [p for p in processes_of(clone) if "scripted.py" in " ".join(p.cmdline()[:2])]
+        if len(done) >= rounds_done and busy:
+            return
+        time.sleep(0.05)
+    pytest.fail("no server was started in time")
+
+
+def test_a_second_run_stops_with_one_line_and_a_killed_one_goes_on(tmp_path: Path) -> None:
+    first, second = Clone(tmp_path / "first"), Clone(tmp_path / "second")
+    first.scripted(rounds=4)
+    second.scripted(rounds=2)
+    running = start(first)
+    try:
+        wait_for_server(first, rounds_done=1)
+        refused = second.snakemake(*CONFIG, "--cores", "1")
+        said = refused.stdout + refused.stderr
+        assert refused.returncode != 0
+        lines = [line for line in said.splitlines() if "another measurement is running" in line]
+        assert len(lines) == 1
+        assert f"pid {running.pid}" in lines[0]
+        assert not (second.folder / "results/cells").exists()
+    finally:
+        os.killpg(running.pid, signal.SIGKILL)
+        running.communicate()
+    assert_no_torn_round(first)
+    survivors = {file: file.stat().st_mtime_ns for file in first.folder.glob("results/**/0?/*.parquet")}
+    assert survivors
+    done = first.snakemake(*CONFIG, "--cores", "1")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert {file: file.stat().st_mtime_ns for file in survivors} == survivors
+    assert_planned_order(first)
+    assert_no_torn_round(first)
+    assert_quiet(first)
+    assert first.planned(*CONFIG, ARTICLE) == {}
+
+
+def assert_no_torn_round(clone: Clone) -> None:
+    for series in plan_of(clone).series:
+        folder = clone.folder / series.directory
+        for number in series.round_numbers():
+            there = {path.name for path in (folder / f"{number:02d}").glob("*.parquet")}
+            assert there in (set(), {f"{arm.slug}.parquet" for arm in series.arms})
+
+
+@pytest.mark.parametrize(
+    ("number", "pattern"),
+    [(signal.SIGINT, "interrupted"), (signal.SIGTERM, "")],
+)
+def test_an_interrupt_leaves_nothing_behind(
+    tmp_path: Path, number: signal.Signals, pattern: str
+) -> None:
+    clone = Clone(tmp_path / "clone")
+    clone.scripted(rounds=2)
+    running = start(clone)
+    wait_for_server(clone, rounds_done=0)
+    os.killpg(running.pid, number)
+    said, _ = running.communicate(timeout=120)
+    assert running.returncode != 0
+    assert pattern in said
+    assert_quiet(clone)
+    assert_no_torn_round(clone)
+    assert not list(clone.folder.glob("results/**/.*"))

@@ -1,0 +1,105 @@
+"""Whole workflows in copies of the repository: what the tests of it share."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+PARTS = (
+    *("Snakefile", "config.yaml", "workflow", "scripts", "twoturn", "profiles", "texts"),
+    *("checkpoints", "tests/servers"),
+)
+SCRIPTED = """
+name: scripted
+servers:
+  even: {{command: ["{{python}}", {server}, --port, "{{port}}", --model, "{{model}}", --noise, "0.02",
+         --tok-s, "600", --ttft-ms, "10"], version: "1.0"}}
+  other: {{command: ["{{python}}", {server}, --port, "{{port}}", --model, "{{model}}", --noise, "0.02",
+          --tok-s, "600", --ttft-ms, "10"], version: "{other_version}"}}
+checkpoints:
+  demo: {{path: checkpoints/demo/target}}
+  second: {{path: checkpoints/second}}
+series:
+  speeds:
+    workload: {{kind: chat, prompts: 1, prompt_tokens: 32, max_tokens: 96, seed: 3}}
+    rounds: {rounds}
+    reference: plain
+    null_arm: true
+    arms:
+      plain: {{checkpoint: demo, server: even}}
+      same: {{checkpoint: demo, server: even}}
+      fast: {{checkpoint: demo, server: even, args: [--speed, "1.3"]}}
+  pair:
+    workload: {{kind: chat, prompts: 1, prompt_tokens: 32, max_tokens: 16, seed: 3}}
+    rounds: {pair_rounds}
+    reference: plain
+    arms:
+      plain: {{checkpoint: demo, server: even}}
+      another: {{checkpoint: second, server: other}}
+"""
+
+
+class Clone:
+    """A copy of the repository in a folder of its own, as a fresh clone would be."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True)
+        for part in PARTS:
+            source, target = REPOSITORY / part, folder / part
+            if source.is_dir():
+                shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
+            else:
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(source, target)
+
+    def scripted(
+        self, *, rounds: int = 6, pair_rounds: int = 2, other_version: str = "1.0"
+    ) -> Path:
+        """Write a campaign of scripted servers whose speeds are known."""
+        second = self.folder / "checkpoints/second"
+        if not second.is_dir():
+            shutil.copytree(self.folder / "checkpoints/demo/target", second)
+            (second / "generation_config.json").write_text('{"eos_token_id": 2, "copy": true}')
+        file = self.folder / "campaign.yaml"
+        file.write_text(
+            SCRIPTED.format(
+                server=self.folder / "tests/servers/scripted.py",
+                rounds=rounds,
+                pair_rounds=pair_rounds,
+                other_version=other_version,
+            )
+        )
+        return file
+
+    def command(self, *arguments: str) -> list[str]:
+        return [sys.executable, "-m", "snakemake", *arguments]
+
+    def snakemake(
+        self, *arguments: str, env: dict[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            self.command(*arguments),
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            env=self.env() | (env or {}),
+            timeout=900,
+        )
+
+    def env(self) -> dict[str, str]:
+        return {
+            key: value for key, value in os.environ.items() if not key.startswith("TWOTURN_")
+        }
+
+    def planned(self, *arguments: str) -> dict[str, int]:
+        """How many jobs of each measuring rule `-n` plans; the run must succeed."""
+        done = self.snakemake("-n", *arguments)
+        assert done.returncode == 0, done.stdout + done.stderr
+        found = re.findall(r"^(measure_\S+) +(\d+)$", done.stdout + done.stderr, re.MULTILINE)
+        return {name: int(number) for name, number in found}

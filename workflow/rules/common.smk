@@ -1,0 +1,10 @@
+"""What several rule files share."""
+
+
+def modules(*names):
+    """Library modules as inputs, so that an edit makes their tables again and measures nothing."""
+    return [str(path) for name in names for path in sorted(Path("twoturn").glob(name))]
+
+
+# The lock is an input of all that is told: a newer plan looks for other cells.
+PLANNED = [LOCK, *modules("campaign.py", "config.py", "plan.py")]
