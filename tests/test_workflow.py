@@ -94,9 +94,9 @@ def test_known_speeds_get_their_verdicts(measured: Clone) -> None:
 def test_both_articles_tell_it(measured: Clone) -> None:
     english = (measured.folder / ARTICLE).read_text()
     polish = (measured.folder / "reports/scripted/article_pl.md").read_text()
-    assert "fast decodes faster than plain" in english
-    assert "same decodes faster" not in english
-    assert "same decodes slower" not in english
+    assert "`fast` decodes faster than `plain`" in english
+    assert "`same` decodes faster" not in english
+    assert "`same` decodes slower" not in english
     assert len(english.splitlines()) == len(polish.splitlines())
 
 
@@ -129,17 +129,17 @@ def test_nothing_tells_whose_machine_it_was(measured: Clone) -> None:
 
 
 def test_a_finished_campaign_plans_no_measuring_job(measured: Clone, tmp_path: Path) -> None:
-    assert measured.planned(*CONFIG, ARTICLE) == {}
+    assert measured.planned(ARTICLE, *CONFIG) == {}
     for file in measured.folder.rglob("*"):
         if file.is_file() and ".snakemake" not in file.parts:
             file.touch()
-    assert measured.planned(*CONFIG, ARTICLE) == {}
+    assert measured.planned(ARTICLE, *CONFIG) == {}
     shutil.rmtree(measured.folder / ".snakemake")
-    assert measured.planned(*CONFIG, ARTICLE) == {}
+    assert measured.planned(ARTICLE, *CONFIG) == {}
     other = Clone(tmp_path / "other")
     other.scripted()
     shutil.copytree(measured.folder / "results", other.folder / "results")
-    assert other.planned(*CONFIG, ARTICLE) == {}
+    assert other.planned(ARTICLE, *CONFIG) == {}
 
 
 def test_edits_that_do_not_measure_measure_nothing(measured: Clone) -> None:
@@ -148,29 +148,29 @@ def test_edits_that_do_not_measure_measure_nothing(measured: Clone) -> None:
     for module in ("measure.py", "client.py", "article.py", "plan.py"):
         file = measured.folder / "twoturn" / module
         file.write_text(file.read_text() + "\n# an edit\n")
-    assert measured.planned(*CONFIG, ARTICLE) == {}
+    assert measured.planned(ARTICLE, *CONFIG) == {}
 
 
 def test_a_bump_measures_its_own_series_and_says_why(measured: Clone) -> None:
     measured.scripted(other_version="1.1")
-    done = measured.snakemake("-n", *CONFIG, ARTICLE)
+    done = measured.snakemake("-n", ARTICLE, *CONFIG)
     assert "other 1.0 → 1.1" in done.stdout + done.stderr
-    assert measured.planned(*CONFIG, ARTICLE) == {"measure_pair": 2}
+    assert measured.planned(ARTICLE, *CONFIG) == {"measure_pair": 2}
     measured.scripted()
-    assert measured.planned(*CONFIG, ARTICLE) == {}
+    assert measured.planned(ARTICLE, *CONFIG) == {}
 
 
 def test_a_changed_checkpoint_measures_its_own_series(measured: Clone) -> None:
-    file = measured.folder / "checkpoints/second/generation_config.json"
+    file = measured.folder / "checkpoints/second/config.json"
     before = file.read_text()
-    file.write_text('{"eos_token_id": 2, "copy": false}')
+    file.write_text('{"model_type": "scripted", "name": "another"}')
     try:
-        done = measured.snakemake("-n", *CONFIG, ARTICLE)
+        done = measured.snakemake("-n", ARTICLE, *CONFIG)
         assert "checkpoint of another changed" in done.stdout + done.stderr
-        assert measured.planned(*CONFIG, ARTICLE) == {"measure_pair": 2}
+        assert measured.planned(ARTICLE, *CONFIG) == {"measure_pair": 2}
     finally:
         file.write_text(before)
-    assert measured.planned(*CONFIG, ARTICLE) == {}
+    assert measured.planned(ARTICLE, *CONFIG) == {}
 
 
 def test_a_changed_fact_of_the_machine_measures_everything(measured: Clone) -> None:
@@ -180,10 +180,10 @@ def test_a_changed_fact_of_the_machine_measures_everything(measured: Clone) -> N
     assert build
     file.write_text(before.replace(build[1], "24G90"))
     try:
-        done = measured.snakemake("-n", *CONFIG, ARTICLE)
+        done = measured.snakemake("-n", ARTICLE, *CONFIG)
         assert f"os_build {build[1]} → 24G90" in done.stdout + done.stderr
-        assert measured.planned(*CONFIG, ARTICLE) == {"measure_pair": 2, "measure_speeds": 6}
-        run = measured.snakemake(*CONFIG, "--cores", "1", ARTICLE)
+        assert measured.planned(ARTICLE, *CONFIG) == {"measure_pair": 2, "measure_speeds": 6}
+        run = measured.snakemake(*CONFIG, "--cores", "1")
         said = run.stdout + run.stderr
         assert run.returncode != 0
         assert "locks/local.json" in said
@@ -191,12 +191,12 @@ def test_a_changed_fact_of_the_machine_measures_everything(measured: Clone) -> N
         assert "make lock" in said
     finally:
         file.write_text(before)
-    assert measured.planned(*CONFIG, ARTICLE) == {}
+    assert measured.planned(ARTICLE, *CONFIG) == {}
 
 
 def test_raising_the_rounds_keeps_the_first_ones(measured: Clone) -> None:
     measured.scripted(pair_rounds=4)
-    assert measured.planned(*CONFIG, ARTICLE) == {"measure_pair": 2}
+    assert measured.planned(ARTICLE, *CONFIG) == {"measure_pair": 2}
     measured.scripted()
 
 
@@ -224,7 +224,7 @@ def wait_for_server(clone: Clone, rounds_done: int) -> None:
     """Wait until the given number of rounds is there and a server runs for the next one."""
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
-        done = list(clone.folder.glob("results/cells/speeds/*/0?"))
+        done = list(clone.folder.glob("results/cells/speeds/*/0?/plain.parquet"))
         busy = [p for p in processes_of(clone) if "scripted.py" in " ".join(p.cmdline()[:2])]
         if len(done) >= rounds_done and busy:
             return
@@ -258,7 +258,7 @@ def test_a_second_run_stops_with_one_line_and_a_killed_one_goes_on(tmp_path: Pat
     assert_planned_order(first)
     assert_no_torn_round(first)
     assert_quiet(first)
-    assert first.planned(*CONFIG, ARTICLE) == {}
+    assert first.planned(ARTICLE, *CONFIG) == {}
 
 
 def assert_no_torn_round(clone: Clone) -> None:

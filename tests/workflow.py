@@ -22,7 +22,7 @@ servers:
   other: {{command: ["{{python}}", {server}, --port, "{{port}}", --model, "{{model}}", --noise, "0.02",
           --tok-s, "600", --ttft-ms, "10"], version: "{other_version}"}}
 checkpoints:
-  demo: {{path: checkpoints/demo/target}}
+  first: {{path: checkpoints/first}}
   second: {{path: checkpoints/second}}
 series:
   speeds:
@@ -31,15 +31,15 @@ series:
     reference: plain
     null_arm: true
     arms:
-      plain: {{checkpoint: demo, server: even}}
-      same: {{checkpoint: demo, server: even}}
-      fast: {{checkpoint: demo, server: even, args: [--speed, "1.3"]}}
+      plain: {{checkpoint: first, server: even}}
+      same: {{checkpoint: first, server: even}}
+      fast: {{checkpoint: first, server: even, args: [--speed, "1.3"]}}
   pair:
     workload: {{kind: chat, prompts: 1, prompt_tokens: 32, max_tokens: 16, seed: 3}}
     rounds: {pair_rounds}
     reference: plain
     arms:
-      plain: {{checkpoint: demo, server: even}}
+      plain: {{checkpoint: first, server: even}}
       another: {{checkpoint: second, server: other}}
 """
 
@@ -62,10 +62,11 @@ class Clone:
         self, *, rounds: int = 6, pair_rounds: int = 2, other_version: str = "1.0"
     ) -> Path:
         """Write a campaign of scripted servers whose speeds are known."""
-        second = self.folder / "checkpoints/second"
-        if not second.is_dir():
-            shutil.copytree(self.folder / "checkpoints/demo/target", second)
-            (second / "generation_config.json").write_text('{"eos_token_id": 2, "copy": true}')
+        # No tokenizer: what a scripted server calls a token is a word of its own.
+        for name in ("first", "second"):
+            folder = self.folder / "checkpoints" / name
+            folder.mkdir(exist_ok=True)
+            (folder / "config.json").write_text(f'{{"model_type": "scripted", "name": "{name}"}}')
         file = self.folder / "campaign.yaml"
         file.write_text(
             SCRIPTED.format(

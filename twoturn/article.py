@@ -24,7 +24,7 @@ from twoturn import claims as claim_texts
 from twoturn import config, contrasts, i18n, plan
 from twoturn.campaign import Loaded
 from twoturn.claims import N_
-from twoturn.numbers import Formatter, finite
+from twoturn.numbers import NO_BREAK_SPACE, Formatter, finite
 from twoturn.stats.base import CONFIDENCE
 from twoturn.stats.verdict import MARGIN
 
@@ -179,9 +179,9 @@ def _series_data(
     numbered = rows[(rows["kind"] == "round") & rows["round"].isin(list(series.round_numbers()))]
     valid = numbered[numbered["status"] == "ok"]
     whole = {
-        int(number)
-        for number, part in numbered.groupby("round")
-        if planned <= set(part["arm"])
+        number
+        for number in series.round_numbers()
+        if planned <= set(numbered.loc[numbered["round"] == number, "arm"])
     }
     return SeriesData(
         series=series,
@@ -263,7 +263,8 @@ def _texts(valid: pd.DataFrame, series: plan.Series) -> Texts:
     complete, all_same = 0, True
     compared: dict[str, int] = {}
     differing: dict[str, list[tuple[tuple[int, str, int], int | None]]] = {}
-    for (number, prompt, turn), request in valid.groupby(["round", "prompt_id", "turn"]):
+    for key, request in valid.groupby(["round", "prompt_id", "turn"]):
+        where = _place(key)
         by_arm = request.set_index("arm")
         known = by_arm["output_sha256"].dropna()
         complete += planned <= set(known.index)
@@ -274,10 +275,7 @@ def _texts(valid: pd.DataFrame, series: plan.Series) -> Texts:
             compared[arm] = compared.get(arm, 0) + 1
             if known[arm] != known[series.reference]:
                 place = finite(by_arm.loc[arm, "divergence_index"])
-                where = (int(number), str(prompt), int(turn))
-                differing.setdefault(arm, []).append(
-                    (where, None if place is None else int(place))
-                )
+                differing.setdefault(arm, []).append((where, None if place is None else int(place)))
     return Texts(
         requests=int(complete),
         all_same=bool(complete) and all_same,
@@ -289,15 +287,22 @@ def _texts(valid: pd.DataFrame, series: plan.Series) -> Texts:
     )
 
 
+def _place(key: Any) -> tuple[int, str, int]:
+    number, prompt, turn = key
+    return int(number), str(prompt), int(turn)
+
+
 def _accepted(valid: pd.DataFrame, series: plan.Series) -> Iterable[Accepted]:
     for arm in series.arms:
         if arm.speculation == "none":
             continue
-        for turn, rows in valid[valid["arm"] == arm.name].groupby("turn"):
+        mine = valid[valid["arm"] == arm.name]
+        for turn in sorted({int(turn) for turn in mine["turn"]}):
+            rows = mine[mine["turn"] == turn]
             cycles, accepted = _total(rows, "verify_cycles"), _total(rows, "accepted_tokens")
             yield Accepted(
                 arm=arm,
-                turn=int(turn),
+                turn=turn,
                 requests=len(rows),
                 accept_length=_quotient(accepted, cycles, plus=1),
                 accept_rate=_quotient(accepted, _total(rows, "drafted_tokens")),
@@ -336,7 +341,7 @@ ROLES = {"reference": N_("reference"), "null": N_("null arm")}
 NO_SPECULATION = N_("none")
 UNKNOWN_NOTE = N_("%(mark)s: not known or not reported.")
 
-_CODE = re.compile(r"[\w.+/@-]+(?: [\w.+/@-]+)*")
+_CODE = re.compile(r"[^\s`|](?:[^\n\r\t`|]*[^\s`|])?")
 _SPECIAL = re.compile(r"([\\`*_\[\]|#~])")
 
 
@@ -408,7 +413,7 @@ class View:
 
     def tokens(self, count: int) -> str:
         text = self.words.ngettext("%(shown)s token", "%(shown)s tokens", count)
-        return text % {"shown": self.number.integer(count)}
+        return (text % {"shown": self.number.integer(count)}).replace(" ", NO_BREAK_SPACE)
 
     def table(self, head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
         """A Markdown table, with a footnote where it holds something unknown; "" without rows."""
@@ -416,7 +421,7 @@ class View:
             return ""
         lines = [head, ["---"] * len(head), *rows]
         text = "\n".join("| " + " | ".join(line) + " |" for line in lines)
-        if any(self.number.unknown in cell for row in rows for cell in row):
+        if any(self.number.unknown == cell for row in rows for cell in row):
             note = self.words.gettext(UNKNOWN_NOTE) % {"mark": self.number.unknown}
             text += f"\n\n*{note}*"
         return text
@@ -441,19 +446,20 @@ class View:
 # The sections -------------------------------------------------------------------------------------
 
 Context: TypeAlias = dict[str, Any]
-Fill: TypeAlias = Callable[[Data, View], Context | None]
+Fill: TypeAlias = Callable[[Data, View], Context | list[Context] | None]
 
 
 def _decision(data: Data, view: View) -> Context:
-    sentences = [
-        [view.claim(row) for row in one.claims if row["section"] == "decision"]
-        for one in data.series
-    ]
-    headline_first = [sorted(some, key=lambda _: 0)[::-1] for some in sentences if some]
+    decisions = []
+    for one in data.series:
+        rows = [row for row in one.claims if row["section"] == "decision"]
+        rows.sort(key=lambda row: not row["claim"].endswith("/headline"))
+        decisions.append([view.claim(row) for row in rows])
     return {
         "name": code(data.name) if data.name else "",
-        "decisions": headline_first,
+        "decisions": [some for some in decisions if some],
         "single": [code(one.series.name) for one in data.series if len(one.series.arms) < 2],
+        "has_toys": any(one.toy for one in data.checkpoints),
         "chip": escape(data.facts.get("chip") or view.number.unknown),
         "first": view.number.date(data.first),
         "last": view.number.date(data.last),
@@ -487,7 +493,7 @@ def _reading(data: Data, view: View) -> Context:
         metric = one.series.metrics[0]
         drift = one.drift
         rows = drift[(drift["kind"] == "control") & (drift["metric"] == metric)]
-        if rows.empty:
+        if rows.empty or finite(rows["ratio_to_fitted"].iloc[0]) is None:
             continue
         control = rows.iloc[0]
         controls.append(
@@ -505,19 +511,22 @@ def _reading(data: Data, view: View) -> Context:
             [view.verdict(name), view.words.gettext(rule)] for name, rule in VERDICT_RULES.items()
         ],
         "null_arms": [
-            view.claim(row) for one in data.series for row in one.claims if row["section"] == "reading"
+            (code(one.series.name), view.claim(row))
+            for one in data.series
+            for row in one.claims
+            if row["section"] == "reading"
         ],
         "controls": controls,
     }
 
 
 FACTS = {
-    "chip": N_("chip"),
-    "memory_gb": N_("memory, GB"),
-    "os": N_("operating system"),
-    "os_build": N_("build of the system"),
-    "arch": N_("architecture"),
-    "accelerator": N_("accelerator"),
+    "chip": N_("Chip"),
+    "memory_gb": N_("Memory, GB"),
+    "os": N_("Operating system"),
+    "os_build": N_("Build of the system"),
+    "arch": N_("Architecture"),
+    "accelerator": N_("Accelerator"),
 }
 
 
@@ -527,7 +536,7 @@ def _machine(data: Data, view: View) -> Context:
             view.words.gettext(words),
             view.number.short(value)
             if isinstance(value := data.facts.get(key), int | float)
-            else escape(value)
+            else (escape if key in ("chip", "os") else code)(value)
             if value
             else view.number.unknown,
         ]
@@ -564,7 +573,7 @@ def _servers(data: Data, view: View) -> list[list[str]]:
                 code(arm.server),
                 code(arm.version),
                 ", ".join(code(version) for version in seen) or view.number.unknown,
-                ", ".join(escape(text) for text in told) or view.number.unknown,
+                ", ".join(code(text) for text in told) or view.number.unknown,
             ]
     return list(rows.values())
 
@@ -589,6 +598,7 @@ def _pin(recipe: Mapping[str, Any]) -> str:
 def _series_section(one: SeriesData, view: View) -> Context:
     series, workload = one.series, one.series.workload
     conversation = workload.kind == "conversation"
+    columns = CONVERSATION if conversation else CHAT
     return {
         "name": code(series.name),
         "conversation": conversation,
@@ -603,10 +613,10 @@ def _series_section(one: SeriesData, view: View) -> Context:
         "rounds": view.number.integer(len(one.measured_rounds)),
         "planned": view.number.integer(series.rounds),
         "arms": [_arm_row(arm, series, view) for arm in series.arms],
-        "results": _results(one, view, CONVERSATION if conversation else CHAT),
+        "results": _results(one, view, columns),
         "result_head": [
-            view.words.gettext(N_("arm")),
-            *(view.words.gettext(text) for text in (CONVERSATION if conversation else CHAT).values()),
+            view.words.gettext("Arm"),
+            *(view.words.gettext(text) for text in columns.values()),
         ],
         "sentences": _sentences(one, view),
         "contrasts": _contrast_rows(one, view),
@@ -619,20 +629,20 @@ def _series_section(one: SeriesData, view: View) -> Context:
 
 
 CHAT = {
-    "decode_tok_s": N_("decoding, tok/s"),
+    "decode_tok_s": N_("Decoding, tok/s"),
     "ttft_s": N_("TTFT, s"),
-    "accept_length": N_("accept length"),
-    "effective_block_size": N_("effective block"),
+    "accept_length": N_("Accept length"),
+    "effective_block_size": N_("Effective block"),
 }
 CONVERSATION = {
-    "conversation_s": N_("conversation, s"),
+    "conversation_s": N_("Conversation, s"),
     "ttft_s": N_("TTFT of the first turn, s"),
     "turn2_ttft_s": N_("TTFT of the second turn, s"),
-    "turn2_prompt_tokens": N_("prompt of the second turn, tokens"),
-    "turn2_cached_tokens": N_("of these from the cache"),
-    "decode_tok_s": N_("decoding, tok/s"),
-    "accept_length": N_("accept length"),
-    "effective_block_size": N_("effective block"),
+    "turn2_prompt_tokens": N_("Prompt of the second turn, tokens"),
+    "turn2_cached_tokens": N_("Of these from the cache"),
+    "decode_tok_s": N_("Decoding, tok/s"),
+    "accept_length": N_("Accept length"),
+    "effective_block_size": N_("Effective block"),
 }
 """Columns of the tables of results."""
 
@@ -649,7 +659,7 @@ def _arm_row(arm: plan.Arm, series: plan.Series, view: View) -> list[str]:
         view.speculation(arm),
         view.number.integer(arm.block_size) if arm.block_size is not None else "–",
         code(arm.draft) if arm.draft else "–",
-        ", ".join(escape(text) for text in [*settings, *arm.args]) or "–",
+        ", ".join(code(text) for text in [*settings, *arm.args]) or "–",
     ]
 
 
@@ -691,20 +701,20 @@ def _contrast_rows(one: SeriesData, view: View) -> list[list[str]]:
         [
             view.title(row["metric"]).partition(",")[0],
             code(row["arm"]),
-            view.number.ratio(row["ratio"]),
-            _interval(row, view),
-            view.verdict(row["verdict"]),
-            view.number.integer(row["rounds"]),
+            *(
+                ("–", "–", view.verdict(row["verdict"]), "–")
+                if row["ratio"] is None
+                else (
+                    view.number.ratio(row["ratio"]),
+                    f"{view.number.ratio(row['ci_low'])}–{view.number.ratio(row['ci_high'])}",
+                    view.verdict(row["verdict"]),
+                    view.number.integer(row["rounds"]),
+                )
+            ),
             view.note(row["warnings"]) or "–",
         ]
         for row in one.contrasts
     ]
-
-
-def _interval(row: Row, view: View) -> str:
-    if row["ci_low"] is None:
-        return view.number.unknown
-    return f"{view.number.ratio(row['ci_low'])}–{view.number.ratio(row['ci_high'])}"
 
 
 def _texts_told(one: SeriesData, view: View) -> Context:
@@ -759,7 +769,13 @@ def _acceptance(data: Data, view: View) -> Context | None:
 def _drift(data: Data, view: View) -> Context | None:
     told = [_drift_of(one, view) for one in data.series]
     parts = [part for part in told if part["rows"] or part["figure"]]
-    return {"parts": parts, "confidence": view.number.percent(CONFIDENCE)} if parts else None
+    if not parts:
+        return None
+    return {
+        "parts": parts,
+        "figures": any(part["figure"] for part in parts),
+        "confidence": view.number.percent(CONFIDENCE),
+    }
 
 
 def _drift_of(one: SeriesData, view: View) -> Context:
@@ -775,7 +791,7 @@ def _drift_of(one: SeriesData, view: View) -> Context:
         first, last = (
             (curve["fitted"].iloc[0], curve["fitted"].iloc[-1]) if len(curve) else (None, None)
         )
-        last_row = control.iloc[0] if len(control) else {}
+        last_row: Mapping[Any, Any] = control.iloc[0].to_dict() if len(control) else {}
         rows.append(
             [
                 view.title(metric),
@@ -801,6 +817,7 @@ def _excluded_rows(data: Data, view: View) -> Context:
         "measured": data.requests > 0,
         "count": count,
         "shown": view.number.integer(count),
+        "all_count": data.requests,
         "all": view.number.integer(data.requests),
         "rows": [
             [
@@ -904,7 +921,7 @@ def _each_series(data: Data, view: View) -> list[Context]:
     return [_series_section(one, view) for one in data.series]
 
 
-SECTIONS: tuple[tuple[str, Callable[[Data, View], Context | list[Context] | None]], ...] = (
+SECTIONS: tuple[tuple[str, Fill], ...] = (
     ("decision", _decision),
     ("reading", _reading),
     ("machine", _machine),
@@ -928,7 +945,9 @@ def render(language: str, data: Data) -> str:
         contexts = filled if isinstance(filled, list) else [filled] if filled is not None else []
         template = templates.get_template(f"{name}.md.j2")
         parts += [template.render(context) for context in contexts]
-    return re.sub(r"\n{3,}", "\n\n", "\n\n".join(part.strip() for part in parts)) + "\n"
+    text = "\n\n".join(part.strip() for part in parts)
+    text = re.sub(r"^((?:#|!\[).*)$", r"\n\1\n", text, flags=re.MULTILINE)
+    return re.sub(r"\n{3,}", "\n\n", text) + "\n"
 
 
 def metadata(data: Data) -> str:

@@ -67,7 +67,7 @@ Kind = Literal["ratio", "percent", "name", "names", "metric", "reason", "count"]
 names a tuple joined by the language's "and", metric and reason through METRICS and REASONS."""
 
 
-def N_(message: str) -> str:  # noqa: N802 - the marker that gettext tools look for
+def N_(message: str) -> str:
     """Mark a message for extraction; it is translated where it is printed."""
     return message
 

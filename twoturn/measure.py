@@ -129,7 +129,8 @@ def run_round(
     """Measure one round and publish its cells. Raises UserError."""
     folder = loaded.root / series.directory
     previous = folder / round_name(number - 1)
-    if number > 1 and not previous.is_dir():
+    # Snakemake makes the folder of an output before its job runs: an empty one is no round.
+    if number > 1 and not all((loaded.root / cell).is_file() for cell in series.cells(number - 1)):
         raise UserError(
             f"round {number} of {series.name} cannot be measured before round {number - 1}",
             cure="run the workflow, which keeps the order",

@@ -106,13 +106,16 @@ class Formatter:
 
     def percent(self, value: Any) -> str:
         """0.99 → 99%, 0.96875 → 96.9%: one decimal, unless it is 0."""
-        number = finite(value)
-        if number is None or not self._plain(number):
-            return self._other(number)
-        hundredths = rounded(float(Decimal(repr(number)) * 100), 1)
+        share = finite(value)
+        number = None if share is None else finite(Decimal(repr(share)) * 100)
+        if number is None:
+            return self.unknown
+        pattern = str(self.locale.percent_formats[None].pattern)
+        if not self._plain(number):
+            return pattern.replace("#,##0", self._other(number))
+        hundredths = rounded(number, 1)
         if hundredths == hundredths.to_integral_value():
             hundredths = hundredths.quantize(Decimal(1))
-        pattern = str(self.locale.percent_formats[None].pattern)
         return pattern.replace("#,##0", self._decimal(hundredths))
 
     def integer(self, value: Any) -> str:

@@ -40,7 +40,7 @@ def why(series: Series, root: Path) -> str:
 
 
 def _measured(folder: Path) -> bool:
-    return (folder / round_name(1)).is_dir()
+    return any((folder / round_name(1)).glob("*.parquet"))
 
 
 def _read(file: Path) -> dict[str, Any]:

@@ -10,24 +10,35 @@ rule slots_figure:
         campaign=CAMPAIGN,
         cells=f"{RESULTS}/cells.parquet",
     output:
-        report(
-            f"{REPORTS}/figures/slots_{{series}}_{{language}}.svg",
-            category="figures",
-            caption="../captions/slots.rst",
-        ),
+        pictures=[
+            report(
+                f"{REPORTS}/figures/slots_{{series}}_{language}.svg",
+                category="figures",
+                caption="../captions/slots.rst",
+            )
+            for language in PLAN.languages
+        ],
+        table=f"{REPORTS}/figures/slots_{{series}}.csv",
     log:
-        f"logs/{REPORTS}/slots_{{series}}_{{language}}.log",
+        f"logs/{REPORTS}/slots_{{series}}.log",
     message:
-        "Draw the slots of {wildcards.series} over time ({wildcards.language})"
+        "Draw the slots of {wildcards.series} over time"
     shell:
         "python scripts/figure_slots.py --campaign {input.campaign:q} --series {wildcards.series:q} "
-        "--language {wildcards.language} --cells {input.cells:q} {output:q} 2> {log:q}"
+        "--cells {input.cells:q} --table {output.table:q} {output.pictures:q} 2> {log:q}"
 
 
 rule article:
     input:
         PLANNED,
-        modules("claims.py", "article.py", "i18n.py", "numbers.py"),
+        modules(
+            "contrasts.py",
+            "stats/*.py",
+            "claims.py",
+            "article.py",
+            "i18n.py",
+            "numbers.py",
+        ),
         sorted(str(path) for path in Path("workflow/templates").glob("*.j2")),
         sorted(str(path) for path in Path("workflow/locale").rglob("*.po")),
         "scripts/article.py",

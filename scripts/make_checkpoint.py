@@ -1,0 +1,36 @@
+"""Make one checkpoint of a campaign (the rules of workflow/rules/checkpoints.smk)."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from twoturn import config, making
+from twoturn.errors import UserError
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--campaign", required=True, help="campaign file")
+    parser.add_argument("--name", required=True, help="the checkpoint's name in the campaign")
+    wanted = parser.parse_args()
+    root = Path.cwd()
+    try:
+        campaign = config.load(wanted.campaign)
+        if wanted.name not in campaign.checkpoints or not making.is_made(wanted.name, campaign):
+            raise UserError(
+                f"no checkpoint {wanted.name!r} is made here",
+                file=wanted.campaign,
+                key="checkpoints",
+                cure="give it `make`",
+            )
+        making.ensure(
+            wanted.name, campaign, root, wanted.campaign, lambda line: print(line, file=sys.stderr)
+        )
+    except UserError as error:
+        print(f"twoturn: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,324 @@
+"""The article: two languages, one set of numbers, and no hole in the text of any campaign."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from twoturn import article, cells, claims, config, contrasts, i18n, numbers, plan
+from twoturn.campaign import Loaded
+
+DEMO_CELLS = Path(__file__).parent / "fixtures" / "cells_demo.parquet"
+
+DEMO = """
+machine: local
+servers:
+  mlx-vlm: {install: workflow/envs/mlx-vlm.lock}
+checkpoints:
+  demo: {path: checkpoints/demo/target}
+  demo-mtp: {path: checkpoints/demo/mtp}
+  demo-dflash: {path: checkpoints/demo/dflash}
+series:
+  short_prompt:
+    workload: {kind: chat, prompts: 3, prompt_tokens: 56, max_tokens: 64, seed: 7}
+    reference: plain
+    null_arm: true
+    arms:
+      plain: &plain {checkpoint: demo, server: mlx-vlm}
+      mtp: &mtp
+        {checkpoint: demo, server: mlx-vlm, speculation: mtp, block_size: 3, draft: demo-mtp}
+      dflash: &dflash
+        {checkpoint: demo, server: mlx-vlm, speculation: dflash, block_size: 4, draft: demo-dflash}
+  two_turns:
+    workload: {kind: conversation, prompt_tokens: 1500, turns: 2, turn_tokens: 48, max_tokens: 64}
+    reference: plain
+    null_arm: true
+    arms:
+      plain: *plain
+      mtp: *mtp
+      dflash: *dflash
+      cache_off: {checkpoint: demo, server: mlx-vlm, settings: {prefix_cache: false}}
+"""
+
+COMPARING = {
+    "en": re.compile(
+        r"\b(faster|fastest|slower|slowest|quick\w*|better|best|worse|worst|sooner|later|"
+        r"wins?|loses?|beats?|outperform\w*|superior|inferior)\b",
+        re.IGNORECASE,
+    ),
+    "pl": re.compile(
+        r"\b(szybciej|szybsz\w*|najszyb\w*|wolniej\w*|lepsz\w*|lepiej|najlep\w*|gorsz\w*|gorzej|"
+        r"wcześniej|później|wygrywa\w*|przegrywa\w*|bije|pokonuje)\b",
+        re.IGNORECASE,
+    ),
+}
+LANGUAGES = ("en", "pl")
+
+
+def loaded(text: str = DEMO, **facts: Any) -> Loaded:
+    campaign = config.parse(text, "campaign.yaml")
+    lock = {
+        "machine": {
+            **{"chip": "Some <chip> | X_1", "memory_gb": 24, "os": "An OS", "os_build": "1_2"},
+            **{"arch": "arm64", "accelerator": "cpu"},
+            **facts,
+        }
+    }
+    recipes = {
+        "texts": {series.workload.text: "0" * 64 for series in campaign.series.values()},
+        "servers": {
+            name: {"adapter": name, "version": "0.7.10", "packages": {"mlx": "0.32.4"}}
+            for name in campaign.servers
+        },
+        "checkpoints": {name: {"files_sha256": "a" * 64} for name in campaign.checkpoints},
+    }
+    return Loaded(
+        "campaign.yaml",
+        Path("/nowhere"),
+        campaign,
+        lock,
+        recipes,
+        plan.make(campaign, lock, recipes),
+    )
+
+
+def demo_cells(campaign: Loaded) -> pd.DataFrame:
+    """Cells of a finished demo campaign, as if measured for this plan."""
+    table = pd.read_parquet(DEMO_CELLS)
+    fingerprints = {series.name: series.fingerprint for series in campaign.plan.series}
+    return table.assign(fingerprint=table["series"].map(fingerprints).fillna("other"))
+
+
+def data_of(campaign: Loaded, table: pd.DataFrame, **figures: str) -> article.Data:
+    found = contrasts.from_cells(table, campaign.plan.series)
+    told = claims.from_contrasts(found, campaign.plan.series)
+    return article.gather(campaign, table, found, told, figures)
+
+
+def both(data: article.Data) -> dict[str, str]:
+    """The articles, each checked for holes, and for the same numbers in the same order."""
+    texts = {language: article.render(language, data) for language in LANGUAGES}
+    for language, text in texts.items():
+        check(text, language, data)
+    assert numbers.parse(prose(texts["en"]), "en") == numbers.parse(prose(texts["pl"]), "pl")
+    return texts
+
+
+def prose(text: str) -> str:
+    """Without the comment, code and links: names hold digits of their own."""
+    return re.sub(r"<!--.*?-->|`[^`]*`|\]\([^)]*\)", " ", text)
+
+
+def check(text: str, language: str, data: article.Data) -> None:
+    assert text.startswith("<!-- campaign: ")
+    shown = prose(text)
+    assert not re.search(r"\b(None|nan|NaN|inf|NaT|NA|Undefined)\b|%\(|\{|\}", shown)
+    assert "\n\n\n" not in text
+    blocks = [block for block in text.strip().split("\n\n") if block]
+    for block, following in zip(blocks, [*blocks[1:], "# end"], strict=True):
+        if block.startswith("#"):
+            assert "\n" not in block
+            level = len(block) - len(block.lstrip("#"))
+            deeper = following.startswith("#" * (level + 1))
+            assert not following.startswith("#") or deeper, f"orphan heading {block}"
+        if block.startswith("|"):
+            rows = block.split("\n")
+            assert len(rows) > 2, f"empty table {block}"
+            assert len({len(re.findall(r"(?<!\\)\|", row)) for row in rows}) == 1, block
+    assert not COMPARING[language].search(without_claims(text, language, data))
+
+
+def without_claims(text: str, language: str, data: article.Data) -> str:
+    """What is left of an article when the sentences of claims and the verdicts are taken out."""
+    view = article.View(language)
+    for series in data.series:
+        for row in series.claims:
+            text = text.replace(view.claim(row), "")
+    for verdict in claims.VERDICTS:
+        text = text.replace(f"| {view.verdict(verdict)} |", "| |")
+    return prose(text)
+
+
+@pytest.fixture(scope="module")
+def campaign() -> Loaded:
+    return loaded()
+
+
+@pytest.fixture(scope="module")
+def demo(campaign: Loaded) -> dict[str, str]:
+    picture = {"two_turns": "figures/slots_two_turns_en.svg"}
+    return both(data_of(campaign, demo_cells(campaign), **picture))
+
+
+def test_the_demo_tells_the_trade_and_what_it_is_worth(demo: dict[str, str]) -> None:
+    assert "`cache_off` wins the decoding and loses the conversation" in demo["en"]
+    assert "wygrywa dekodowanie, a przegrywa rozmowę" in demo["pl"]
+    assert "must not be carried over to a Mac's GPU" in demo["en"]
+    assert "It is a toy" in demo["en"]
+    assert "All arms gave the same text in every request; 18 requests" in demo["en"]
+    assert "1,500 tokens" in demo["en"].replace("\u00a0", " ")
+    assert "](figures/slots_two_turns_en.svg)" in demo["en"]
+    assert "| `cache_off` | 2.56 |" in demo["en"]
+    assert "| `cache_off` | 2,56 |" in demo["pl"]
+    assert "Nothing is excluded: all 224 requests are valid." in demo["en"]
+
+
+def test_the_comment_tells_campaign_fingerprints_and_dates(
+    campaign: Loaded, demo: dict[str, str]
+) -> None:
+    first = {text.split("\n")[0] for text in demo.values()}
+    (line,) = first
+    assert all(series.fingerprint in line for series in campaign.plan.series)
+    assert "measured: 2026-11-29T18:32Z/2026-11-29T18:37Z" in line
+
+
+def test_an_article_of_the_same_data_is_the_same(campaign: Loaded) -> None:
+    data = data_of(campaign, demo_cells(campaign))
+    assert article.render("pl", data) == article.render("pl", data)
+
+
+def test_names_are_escaped(demo: dict[str, str]) -> None:
+    assert "Some &lt;chip&gt; \\| X\\_1" in demo["en"]
+    assert article.code("a`b|c") == "a\\`b\\|c"
+    assert article.code("a|b") == "a\\|b"
+    assert article.code("plain_x") == "`plain_x`"
+
+
+def test_nothing_is_measured_yet(campaign: Loaded) -> None:
+    empty = cells.JOINED.empty_table().to_pandas()
+    texts = both(data_of(campaign, empty))
+    assert "Nothing of this campaign is measured yet." in texts["en"]
+    assert "Not one whole round is there of `short_prompt` and `two_turns`." in texts["en"]
+    assert "Nothing is excluded: there are no rows yet." in texts["en"]
+
+
+def test_no_tables_of_contrasts_and_claims(campaign: Loaded) -> None:
+    data = article.gather(
+        campaign,
+        demo_cells(campaign),
+        contrasts.SCHEMA.empty_table(),
+        claims.SCHEMA.empty_table(),
+        {},
+    )
+    both(data)
+
+
+def test_one_series_of_two_is_measured(campaign: Loaded) -> None:
+    table = demo_cells(campaign)
+    texts = both(data_of(campaign, table[table["series"] == "two_turns"]))
+    assert "Not one whole round is there of `short_prompt`." in texts["en"]
+    assert (
+        "The series `short_prompt` decides nothing, because it is not measured yet." in texts["en"]
+    )
+
+
+def test_rounds_and_the_control_are_missing(campaign: Loaded) -> None:
+    table = demo_cells(campaign)
+    texts = both(data_of(campaign, table[table["round"] <= 3]))
+    assert "Rounds that the series `two_turns` still lacks: 4–6." in texts["en"]
+    assert "There is no control of `short_prompt` and `two_turns`." in texts["en"]
+    assert "not all planned rounds are measured" in texts["en"]
+
+
+def test_an_invalid_series_says_why_once(campaign: Loaded) -> None:
+    table = demo_cells(campaign)
+    chat = (table["series"] == "short_prompt") & (table["round"] == 2)
+    table.loc[chat, "started_at"] = table.loc[chat, "started_at"] + pd.Timedelta(hours=1)
+    table.loc[chat, "start_monotonic_s"] += 3600
+    texts = both(data_of(campaign, table))
+    reason = "because the cells were not measured in the planned order."
+    assert texts["en"].count(f"The series `short_prompt` decides nothing, {reason}") == 2
+    assert texts["en"].count(reason) == 3  # decision, null arm, its own section
+
+
+def test_failed_rows_are_shown_with_their_reason(campaign: Loaded) -> None:
+    table = demo_cells(campaign)
+    failed = table.index[(table["arm"] == "mtp") & (table["kind"] == "round")][:1]
+    table.loc[failed, "status"] = "stopped_early"
+    table.loc[failed, "reason"] = "12 of 64 tokens | then <stop>"
+    texts = both(data_of(campaign, table))
+    assert "Of 224 requests 1 is excluded" in texts["en"]
+    assert (
+        "| round | 1 | 1 | `stopped_early` | 12 of 64 tokens \\| then &lt;stop&gt; |" in texts["en"]
+    )
+    assert "a request failed with the status `stopped_early`" in texts["en"]
+
+
+@pytest.mark.filterwarnings("ignore:invalid value encountered")
+@pytest.mark.parametrize("value", [None, np.nan, np.inf, -np.inf, 0.0])
+def test_values_that_are_no_numbers_leave_no_trace(campaign: Loaded, value: Any) -> None:
+    table = demo_cells(campaign)
+    columns = table.select_dtypes("float").columns.difference(["start_monotonic_s"])
+    table.loc[table["arm"] == "mtp", columns] = np.nan if value is None else value
+    texts = both(data_of(campaign, table))
+    assert "n/d: not known or not reported." in texts["en"]
+    assert "b.d.: brak danych" in texts["pl"]
+
+
+def test_unknown_texts_and_machine(campaign: Loaded) -> None:
+    unknown = loaded(chip=None, memory_gb=None, os=None, os_build=None)
+    table = demo_cells(unknown)
+    table["output_sha256"] = None
+    texts = both(data_of(unknown, table))
+    assert "Whether the arms gave the same text is not known" in texts["en"]
+    assert "All arms gave the same text" not in texts["en"]
+
+
+def test_another_text_is_told_with_its_first_place(campaign: Loaded) -> None:
+    table = demo_cells(campaign)
+    other = (table["arm"] == "dflash") & (table["kind"] == "round") & (table["round"] > 2)
+    other &= (table["series"] == "two_turns") & (table["turn"] == 2)
+    table.loc[other, "output_sha256"] = "f" * 64
+    table.loc[other, "divergence_index"] = 41.0
+    texts = both(data_of(campaign, table))
+    assert (
+        "- `dflash` differs from `plain` in 4 requests of 12, first in round 3, prompt `p1`, "
+        "turn 2, from character 42 on." in texts["en"]
+    )
+    assert "w 4 żądaniach z 12" in texts["pl"]
+    assert texts["en"].count("All arms gave the same text") == 1
+
+
+def test_one_arm_and_no_null_arm_compare_nothing() -> None:
+    alone = loaded(
+        """
+name: alone--x
+servers: {mlx-vlm: {install: workflow/envs/mlx-vlm.lock}}
+checkpoints: {demo: {path: elsewhere}}
+series:
+  short_prompt:
+    workload: {kind: chat, prompts: 3, prompt_tokens: 56, max_tokens: 64}
+    reference: plain
+    arms: {plain: {checkpoint: demo, server: mlx-vlm}}
+""",
+        accelerator="metal",
+    )
+    table = demo_cells(alone)
+    texts = both(data_of(alone, table[(table["arm"] == "plain")]))
+    assert "has one arm: it tells figures and compares nothing." in texts["en"]
+    assert "carried over" not in texts["en"]
+    assert "toy" not in texts["en"]
+    assert "accept length" not in prose(texts["en"].lower())[:800]
+    assert texts["en"].startswith("<!-- campaign: alone__x;")
+
+
+def test_templates_hold_no_comparison_and_no_number() -> None:
+    for file in article.TEMPLATES.glob("*.j2"):
+        text = file.read_text(encoding="utf-8")
+        assert not COMPARING["en"].search(text), file.name
+        said = re.sub(r"\{%.*?%\}|\{\{.*?\}\}|^#+", "", text, flags=re.DOTALL | re.MULTILINE)
+        assert not re.search(r"\d", said), file.name
+    mine = {**article.VERDICT_RULES, **article.FACTS, **article.CHAT, **article.CONVERSATION}
+    for language in LANGUAGES:
+        words = i18n.translator(language)
+        assert not any(COMPARING[language].search(words.gettext(text)) for text in mine.values())
+
+
+def test_every_template_is_a_section() -> None:
+    names = {file.name.removesuffix(".md.j2") for file in article.TEMPLATES.iterdir()}
+    assert names == {name for name, _ in article.SECTIONS}

@@ -1,0 +1,371 @@
+"""Adapters: command lines, environment, and one scale for the figures of speculation."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.conftest import SCRIPTED, parsed
+from tests.test_stream import load_capture
+from twoturn import client, engines, servers
+from twoturn.engines import Engine, Place, Telemetry, scale
+from twoturn.engines.base import count, rate
+from twoturn.engines.command import Command
+from twoturn.engines.mlx_vlm import MlxVlm
+from twoturn.errors import UserError
+from twoturn.plan import Arm
+from twoturn.servers import Launch
+from twoturn.stream import Answer, parse
+
+Data = dict[str, Any]
+ROOT = Path(__file__).parents[1]
+PLAIN = Arm("plain", "demo", "mlx-vlm", "mlx-vlm", "0.7.10", "none", None, None, {}, ())
+MTP = replace(PLAIN, name="mtp", speculation="mtp", block_size=3, draft="head")
+DFLASH = replace(PLAIN, name="dflash", speculation="dflash", block_size=None, draft="head")
+PLACE = Place(
+    Path("/cell"), 4321, Path("/env/bin/python"), Path("/env/tmp"),
+    {"demo": "models/demo", "head": "models/head"},
+)  # fmt: skip
+
+
+def told(engine: Engine, answer: Answer) -> Telemetry:
+    return engine.telemetry(answer)
+
+
+def captured(name: str) -> Answer:
+    arrivals = load_capture(name)
+    return parse(arrivals, arrivals[-1][0])
+
+
+# mlx-vlm
+
+
+@pytest.mark.parametrize(
+    ("arm", "more"),
+    [
+        (PLAIN, []),
+        (MTP, ["--draft-model", "models/head", "--draft-kind", "mtp", "--draft-block-size", "3"]),
+        (DFLASH, ["--draft-model", "models/head", "--draft-kind", "dflash"]),
+        (replace(PLAIN, args=("--x", "a b")), ["--x", "a b"]),
+        (replace(PLAIN, settings={"prefill_step_size": 512}), ["--prefill-step-size", "512"]),
+        (replace(PLAIN, settings={"kv_bits": 8}), ["--kv-bits", "8"]),
+    ],
+)
+def test_mlx_vlm_command_line(arm: Arm, more: list[str]) -> None:
+    launch = MlxVlm().launch(arm, PLACE)
+    start = "/env/bin/python -m mlx_vlm.server --model models/demo --host 127.0.0.1 --port 4321"
+    assert list(launch.argv) == [*start.split(), *more]
+    assert (launch.model, launch.cwd) == ("models/demo", Path("/cell"))
+
+
+@pytest.mark.parametrize(
+    ("settings", "enabled"),
+    [({}, "1"), ({"prefix_cache": True}, "1"), ({"prefix_cache": False}, "0")],
+)
+def test_mlx_vlm_prefix_cache(settings: Data, enabled: str) -> None:
+    launch = MlxVlm().launch(replace(PLAIN, settings=settings), PLACE)
+    assert launch.env["APC_ENABLED"] == enabled
+    assert launch.env["APC_DISK_ENABLED"] == "0"  # what outlives a server would warm the next arm
+    assert launch.settings == {**MlxVlm.defaults, **settings}
+    assert launch.env["HOME"] == "/cell/home"
+    assert launch.env["TMPDIR"] == "/env/tmp"
+
+
+@pytest.mark.parametrize(
+    ("health", "wrong"),
+    [
+        ({"apc_enabled": True, "loaded_model": "models/demo"}, []),
+        ({}, []),
+        (None, []),
+        ([], []),
+        ({"apc_enabled": False}, ["prefix_cache: asked True, the server says False"]),
+        (
+            {"apc_enabled": True, "loaded_model": "models/x"},
+            ["model: asked models/demo, the server says models/x"],
+        ),
+    ],
+)
+def test_mlx_vlm_reads_back(monkeypatch: pytest.MonkeyPatch, health: Any, wrong: list[str]) -> None:
+    monkeypatch.setattr(client, "get_json", lambda *_: (200, health))
+    said, found = MlxVlm().read_back("http://127.0.0.1:1", PLAIN)
+    assert found == wrong
+    assert set(said) == {"prefix_cache", "model"}
+
+
+@pytest.mark.parametrize(
+    ("name", "n", "counts"),
+    [
+        ("q35_mlxvlm_mtp_b4_turn1.sse", 128, (59, 175, 69)),
+        ("q35_mlxvlm_dflash_b5_turn2.sse", 128, (106, 317, 21)),
+        ("mlx_vlm_mtp_apc1_turn2.sse", 48, (47, 93, 0)),
+    ],
+)
+def test_mlx_vlm_speculation_as_recorded(name: str, n: int, counts: tuple[int, int, int]) -> None:
+    rounds, drafted, accepted = counts
+    telemetry = told(MlxVlm(), captured(name))
+    assert (telemetry.cycles, telemetry.drafted, telemetry.accepted) == counts
+    row = scale(telemetry, n)
+    assert row == {
+        "verify_cycles": rounds,
+        "drafted_tokens": drafted,
+        "accepted_tokens": accepted,
+        "effective_block_size": pytest.approx(1 + drafted / rounds),
+        "accept_length": pytest.approx(1 + accepted / rounds),
+        "tokens_per_step": pytest.approx((n - 1) / rounds),
+        "accept_rate": pytest.approx(accepted / drafted),
+        "draft_share": pytest.approx(accepted / n),
+    }
+
+
+def test_mlx_vlm_without_a_draft_as_recorded() -> None:
+    telemetry = told(MlxVlm(), captured("q35_mlxvlm_nodraft_turn1.sse"))
+    row = scale(telemetry, 128)
+    assert row.pop("tokens_per_step") == 1.0
+    assert set(row.values()) == {None}
+    assert telemetry.ttft_s == pytest.approx(0.5640330750002249)
+    assert telemetry.decode_tok_s == pytest.approx(508.03342656776823)
+
+
+def test_mlx_vlm_fault_as_recorded() -> None:
+    answer = captured("mlx_vlm_dflash_rq3_turn1.sse")
+    assert answer.error is not None
+    assert told(MlxVlm(), answer) == Telemetry()
+
+
+# Any program
+
+
+def launched(command: tuple[str, ...], arm: Arm = PLAIN) -> Launch:
+    return Command(command).launch(arm, replace(PLACE, python=None))
+
+
+def test_placeholders_are_filled_in() -> None:
+    launch = launched(("{python}", "x.py", "--port={port}", "{model}", "{other}"))
+    assert list(launch.argv) == [sys.executable, "x.py", "--port=4321", "models/demo", "{other}"]
+    assert launch.start_deadline_s == 600.0
+
+
+def test_settings_and_arguments_of_the_arm() -> None:
+    settings = {"model": "its-own-name", "start_deadline_s": 5}
+    arm = replace(PLAIN, settings=settings, args=("--fast", "{port}"))
+    launch = launched(("sh", "{model}"), arm)
+    assert list(launch.argv)[1:] == ["its-own-name", "--fast", "{port}"]
+    assert Path(launch.argv[0]).is_absolute()
+    assert (launch.model, launch.start_deadline_s) == ("its-own-name", 5.0)
+
+
+def test_a_program_that_is_not_here() -> None:
+    with pytest.raises(UserError, match="the program 'no-such-program' is not found"):
+        launched(("no-such-program",))
+
+
+@pytest.mark.xfail(
+    strict=True, reason="a server runs in a folder of its own, where no path leads on"
+)
+def test_a_path_of_the_project_in_a_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    script = str(SCRIPTED.relative_to(ROOT))
+    launch = launched(("{python}", script))
+    assert (launch.cwd / launch.argv[1]).is_file()
+
+
+@pytest.mark.parametrize(
+    ("timings", "expected"),
+    [
+        (None, Telemetry()),
+        ({}, Telemetry()),
+        (
+            {"predicted_per_second": 50.0, "prompt_ms": 250.0},
+            Telemetry(decode_tok_s=50.0, ttft_s=0.25),
+        ),
+        ({"draft_n": 9, "draft_n_accepted": 3}, Telemetry(drafted=9, accepted=3)),
+        (
+            {"draft_rounds": 3, "draft_n": 9, "draft_n_accepted": 3},
+            Telemetry(cycles=3, drafted=9, accepted=3, target_steps=3),
+        ),
+        ({"draft_n": "9", "prompt_ms": -1, "predicted_per_second": True}, Telemetry()),
+    ],
+)
+def test_what_a_program_tells(timings: Data | None, expected: Telemetry) -> None:
+    assert told(Command(), Answer(200, "clean", 1.0, timings=timings)) == expected
+
+
+def test_a_scripted_server_tells_what_it_did(
+    scripted: Callable[..., tuple[Launch, int, Path]],
+) -> None:
+    launch, port, log = scripted("--draft", "--block-size", "4", "--accept-length", "2")
+    body = {"model": "m", "messages": [{"role": "user", "content": "x"}], "max_tokens": 21}
+    with servers.run(launch, port, log) as running:
+        sent = client.stream_chat(running.base_url, body, client.Timeouts(5, 30, 30, 60))
+        assert Command().read_back(running.base_url, PLAIN) == ({}, [])
+    row = scale(told(Command(), sent.answer), 21)
+    assert (row["verify_cycles"], row["drafted_tokens"], row["accepted_tokens"]) == (10, 30, 10)
+    assert (row["accept_length"], row["tokens_per_step"]) == (2.0, 2.0)
+    assert row["effective_block_size"] == 4.0
+
+
+# One scale
+
+COUNTS = st.none() | st.integers(0, 10_000)
+
+
+@given(COUNTS, COUNTS, COUNTS, COUNTS, COUNTS)
+def test_the_scale_holds_for_any_counts(
+    cycles: int | None,
+    drafted: int | None,
+    accepted: int | None,
+    steps: int | None,
+    emitted: int | None,
+) -> None:
+    row = scale(Telemetry(None, None, cycles, drafted, accepted, steps), emitted)
+    assert row["accept_length"] is None or row["accept_length"] >= 1
+    assert row["effective_block_size"] is None or row["effective_block_size"] >= 1
+    if not cycles:
+        assert row["accept_length"] is row["effective_block_size"] is row["draft_share"] is None
+    if accepted is None:
+        assert row["accept_length"] is row["accept_rate"] is row["draft_share"] is None
+    elif drafted and accepted <= drafted:
+        assert row["accept_rate"] is not None
+        assert 0 <= row["accept_rate"] <= 1
+
+
+def test_draft_share_is_not_accept_rate() -> None:
+    """1 - 1/2.21 = 0.547: what is often called an acceptance rate is a share of the output."""
+    row = scale(Telemetry(cycles=100, drafted=300, accepted=121, target_steps=100), 221)
+    assert row["accept_length"] == pytest.approx(2.21)
+    assert row["draft_share"] == pytest.approx(1 - 1 / 2.21)
+    assert row["accept_rate"] == pytest.approx(121 / 300)
+
+
+@pytest.mark.parametrize(
+    ("value", "whole", "positive"),
+    [
+        (3, 3, 3.0),
+        (3.0, 3, 3.0),
+        (0, 0, None),
+        (2.5, None, 2.5),
+        (-1, None, None),
+        (True, None, None),
+        ("3", None, None),
+        (None, None, None),
+        (float("nan"), None, None),
+    ],
+)
+def test_reported_numbers(value: Any, whole: int | None, positive: float | None) -> None:
+    assert count(value) == whole
+    assert rate(value) == positive
+
+
+@pytest.mark.xfail(strict=True, reason="int() of an infinite count raises OverflowError")
+def test_an_infinite_count_is_none() -> None:
+    """Python's json reads Infinity, so a server can send it."""
+    assert count(float("inf")) is None
+
+
+# What a campaign may ask for
+
+
+def refused(data: Data) -> str:
+    with pytest.raises(UserError) as caught:
+        engines.check(parsed(data), "c.yaml")
+    return str(caught.value)
+
+
+def test_the_base_is_allowed(data: Data) -> None:
+    engines.check(parsed(data), "c.yaml")
+    assert isinstance(engines.get(parsed(data), "one"), Command)
+    data["servers"]["one"] = {"install": "x.lock", "adapter": "mlx-vlm"}
+    assert isinstance(engines.get(parsed(data), "one"), MlxVlm)
+
+
+def test_an_attached_server(data: Data) -> None:
+    data["servers"]["one"] = {"attach": "http://127.0.0.1:1"}
+    assert refused(data) == (
+        "c.yaml: servers.one.attach: servers that already run are not measured by this version; "
+        "let the workflow start it: use install, executable or command"
+    )
+
+
+def test_an_unknown_adapter(data: Data) -> None:
+    data["servers"]["one"] = {"executable": "one"}
+    known = ", ".join(sorted(engines.ADAPTERS))
+    assert refused(data) == (
+        f"c.yaml: servers.one: there is no adapter for 'one'; known: {known}; or start it with "
+        "`command`"
+    )
+
+
+def with_mlx_vlm(data: Data, **arm: Any) -> Data:
+    data["servers"]["one"] = {"install": "x.lock", "adapter": "mlx-vlm"}
+    data["series"]["first"]["arms"]["plain"].update(arm)
+    return data
+
+
+def test_an_unknown_mode(data: Data) -> None:
+    assert refused(with_mlx_vlm(data, speculation="ngram")) == (
+        "c.yaml: series.first.arms.plain.speculation: one does not know 'ngram'; it knows none, "
+        "mtp, dflash"
+    )
+
+
+@pytest.mark.parametrize(
+    ("key", "cure"),
+    [
+        ("prefix_cash", "did you mean 'prefix_cache'?"),
+        ("zzz", "it has kv_bits, prefill_step_size, prefix_cache"),
+    ],
+)
+def test_an_unknown_setting(data: Data, key: str, cure: str) -> None:
+    assert refused(with_mlx_vlm(data, settings={key: 1})) == (
+        f"c.yaml: series.first.arms.plain.settings.{key}: one has no setting '{key}'; {cure}"
+    )
+
+
+WRONG_TYPE = "values of settings are not checked: this ends in a traceback or is misread"
+
+
+@pytest.mark.xfail(strict=True, reason=WRONG_TYPE)
+@pytest.mark.parametrize("value", ["off", "no", 2])
+def test_a_setting_of_another_type(data: Data, value: Any) -> None:
+    """A quoted "off" is a text, and texts are true: the cache would be on."""
+    assert "prefix_cache" in refused(with_mlx_vlm(data, settings={"prefix_cache": value}))
+
+
+@pytest.mark.xfail(strict=True, reason=WRONG_TYPE)
+@pytest.mark.parametrize("value", ["soon", float("nan"), -1])
+def test_a_deadline_that_is_none(data: Data, value: Any) -> None:
+    data["series"]["first"]["arms"]["plain"]["settings"] = {"start_deadline_s": value}
+    assert "start_deadline_s" in refused(data)
+
+
+@pytest.mark.xfail(strict=True, reason="without its own environment it would be started as `None`")
+def test_mlx_vlm_needs_an_environment(data: Data) -> None:
+    data["servers"]["one"] = {"executable": "mlx_vlm.server", "adapter": "mlx-vlm"}
+    assert "servers.one" in refused(data)
+
+
+@pytest.mark.xfail(strict=True, reason="the adapter `command` without a command starts nothing")
+def test_the_adapter_command_needs_a_command(data: Data) -> None:
+    data["servers"]["one"] = {"executable": "sh", "adapter": "command"}
+    assert "servers.one" in refused(data)
+
+
+@pytest.mark.xfail(strict=True, reason="`adapter` beside `command` is recorded and not used")
+def test_the_adapter_that_is_named_is_used(data: Data) -> None:
+    data["servers"]["one"]["adapter"] = "mlx-vlm"
+    campaign = parsed(data)
+    assert engines.get(campaign, "one").name == campaign.servers["one"].adapter_name("one")
+
+
+@pytest.mark.parametrize("adapter", engines.ADAPTERS.values())
+def test_adapters_keep_to_the_protocol(adapter: type[Engine]) -> None:
+    assert engines.ADAPTERS[adapter.name] is adapter
+    assert "none" in adapter.modes
+    assert engines.settings(adapter(), PLAIN) == dict(adapter.defaults)

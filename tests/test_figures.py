@@ -1,0 +1,98 @@
+"""The picture of the slots: stable bytes, both papers, both languages, any campaign."""
+
+from __future__ import annotations
+
+import re
+from xml.etree import ElementTree
+
+import pandas as pd
+import pytest
+
+from twoturn import cells, figures
+
+from .test_article import demo_cells, loaded
+
+CAMPAIGN = loaded()
+TWO_TURNS = CAMPAIGN.plan.one("two_turns")
+
+
+@pytest.fixture(scope="module")
+def data() -> pd.DataFrame:
+    return figures.slot_data(demo_cells(CAMPAIGN), TWO_TURNS)
+
+
+def test_the_data_beside_the_picture(data: pd.DataFrame) -> None:
+    assert list(data.columns) == figures.COLUMNS
+    assert set(data["kind"]) == {"slot", "control", "curve"}
+    slots = data[data["kind"] == "slot"]
+    assert len(slots) == 2 * 6 * len(TWO_TURNS.arms)
+    assert data["value"].notna().all()
+    assert (data["kind"] == "control").sum() == 2
+
+
+@pytest.mark.parametrize("language", ["en", "pl"])
+def test_the_same_data_gives_the_same_bytes(data: pd.DataFrame, language: str) -> None:
+    once = figures.draw(data, TWO_TURNS, language)
+    assert figures.draw(data, TWO_TURNS, language) == once
+    assert figures.slots(demo_cells(CAMPAIGN), TWO_TURNS, language) == once
+
+
+def test_title_description_and_labels(data: pd.DataFrame) -> None:
+    english, polish = (figures.draw(data, TWO_TURNS, language) for language in ("en", "pl"))
+    root = ElementTree.fromstring(polish)
+    told = {element.tag.rpartition("}")[2]: element.text for element in root[:2]}
+    assert told["title"] == "Komórki serii two_turns w czasie"
+    assert told["desc"]
+    assert root.attrib["role"] == "img"
+    for arm in TWO_TURNS.arms:
+        assert f">{arm.name}" in english
+    assert ">przebieg kontrolny<" in polish
+    assert ">2,8<" in polish
+    assert ">2.8<" in english
+    assert "date" not in english.lower()
+
+
+def test_it_reads_on_light_and_on_dark_paper(data: pd.DataFrame) -> None:
+    colours = set(re.findall(r"#[0-9a-f]{6}", figures.draw(data, TWO_TURNS, "en").lower()))
+    known = {colour.lower() for colour in (*figures.COLOURS, figures.GREY)}
+    assert colours <= known | {"#ffffff"}
+    for colour in known:
+        channels = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+        linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+        light = sum(a * b for a, b in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+        assert 1.05 / (light + 0.05) > 2, "on white"
+        assert (light + 0.05) / 0.055 > 3, "on near black"
+
+
+def test_the_paper_shows_through(data: pd.DataFrame) -> None:
+    svg = figures.draw(data, TWO_TURNS, "en")
+    for style in re.findall(r'style="([^"]*#ffffff[^"]*)"', svg):
+        assert "opacity: 0" in style
+
+
+@pytest.mark.parametrize("language", ["en", "pl"])
+@pytest.mark.parametrize("series", ["short_prompt", "two_turns"])
+def test_nothing_measured(series: str, language: str) -> None:
+    empty = cells.JOINED.empty_table().to_pandas()
+    one = CAMPAIGN.plan.one(series)
+    svg = figures.slots(empty, one, language)
+    ElementTree.fromstring(svg)
+    assert ("no valid cell yet" if language == "en" else "ważnej komórki") in svg
+
+
+def test_an_invalid_series_has_slots_and_no_curve() -> None:
+    table = demo_cells(CAMPAIGN)
+    mine = (table["series"] == "two_turns") & (table["round"] == 2)
+    table.loc[mine, "started_at"] = table.loc[mine, "started_at"] + pd.Timedelta(hours=1)
+    data = figures.slot_data(table, TWO_TURNS)
+    assert set(data["kind"]) == {"slot"}
+    assert "minutes" in figures.draw(data, TWO_TURNS, "en")
+
+
+def test_values_that_are_no_numbers_are_left_out() -> None:
+    table = demo_cells(CAMPAIGN)
+    table.loc[table["arm"] == "mtp", "decode_s"] = float("inf")
+    data = figures.slot_data(table, TWO_TURNS)
+    rates = data[(data["metric"] == "decode_tok_s") & (data["kind"] == "slot")]
+    assert "mtp" not in set(rates["arm"])
+    ElementTree.fromstring(figures.draw(data, TWO_TURNS, "pl"))

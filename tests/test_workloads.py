@@ -1,0 +1,146 @@
+"""Prompts: exact in tokens, the same for all arms of a round, new in every round."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from twoturn import tokens, workloads
+from twoturn.config import Workload
+from twoturn.workloads import Dialogue, dialogues, nonce
+
+ROOT = Path(__file__).parents[1]
+TOKENIZER = tokens.load(ROOT / "checkpoints/demo/target")
+TEXT = (ROOT / "texts/python-topics.txt").read_text(encoding="utf-8")
+# Letters that take several tokens each, which a cut may fall between.
+ACCENTED = "Zażółć gęślą jaźń 🦀 i coś więcej, 漢字. " * 300
+
+
+def made(key: str = "01", text: str = TEXT, /, **workload: Any) -> list[Dialogue]:
+    return dialogues(Workload(**{"kind": "chat"} | workload), text, TOKENIZER, key)
+
+
+def bare(dialogue: Dialogue) -> tuple[str, ...]:
+    """Its messages without the nonce."""
+    first, *later = dialogue.messages
+    return (first[6:], *later)
+
+
+@pytest.mark.parametrize("wanted", [24, 56, 1500, 3001])
+def test_prompts_have_the_wanted_number_of_tokens(wanted: int) -> None:
+    assert TOKENIZER is not None
+    for dialogue in made(prompts=3, prompt_tokens=wanted):
+        assert dialogue.prompt_tokens == wanted
+        message = {"role": "user", "content": dialogue.messages[0]}
+        assert len(TOKENIZER.encode(TOKENIZER.render([message]))) == wanted
+
+
+@settings(max_examples=15)
+@given(st.integers(24, 700), st.integers(0, 99), st.sampled_from(["01", "02", "07-warmup"]))
+def test_any_length_and_seed_is_exact(wanted: int, seed: int, key: str) -> None:
+    (dialogue,) = made(key, prompt_tokens=wanted, seed=seed)
+    assert dialogue.prompt_tokens == wanted
+
+
+@pytest.mark.xfail(strict=True, reason="a cut inside a letter leaves U+FFFD and an inexact length")
+def test_letters_are_not_cut() -> None:
+    for wanted in range(290, 320):
+        (dialogue,) = made("01", ACCENTED, prompt_tokens=wanted)
+        assert dialogue.prompt_tokens == wanted
+        assert "\ufffd" not in dialogue.messages[0]
+
+
+@pytest.mark.xfail(
+    strict=True, reason="a prompt shorter than its template is made longer in silence"
+)
+def test_a_length_that_cannot_be_had_is_refused() -> None:
+    with pytest.raises(Exception, match="16"):
+        made(prompt_tokens=16)
+
+
+def test_the_same_seed_gives_the_same_texts() -> None:
+    assert made(prompts=3, seed=1) == made(prompts=3, seed=1)
+    assert made(prompts=3, seed=1) != made(prompts=3, seed=2)
+    assert bare(made(seed=1)[0]) != bare(made(seed=2)[0])
+
+
+def test_rounds_differ_in_the_nonce_alone() -> None:
+    first, second = (
+        made("01", prompts=3, prompt_tokens=256),
+        made("02", prompts=3, prompt_tokens=256),
+    )
+    for one, other in zip(first, second, strict=True):
+        assert one.messages[0] != other.messages[0]
+        short, long = sorted((bare(one)[0], bare(other)[0]), key=len)
+        # the nonces' own tokens may differ in number, which the text makes up for
+        assert long.startswith(short[:-40])
+        assert len(long) - len(short) < 40
+
+
+def test_a_nonce_begins_the_prompt_and_is_the_same_for_all_arms() -> None:
+    """An arm is no argument: what differs is the seed, the round and the prompt."""
+    first = made("01", prompts=4, seed=3)
+    for index, dialogue in enumerate(first):
+        assert dialogue.messages[0].startswith(nonce(3, "01", index))
+    assert first == made("01", prompts=4, seed=3)
+
+
+def test_nonces_of_a_campaign_differ() -> None:
+    keys = [f"{number:02d}{kind}" for number in range(1, 7) for kind in ("", "-warmup")]
+    nonces = [nonce(7, key, index) for key in keys for index in range(3)]
+    assert len(set(nonces)) == len(nonces)
+    assert all(len(text) == 6 and text[:4].isdigit() for text in nonces)
+
+
+@pytest.mark.xfail(strict=True, reason="10 000 nonces are few: two rounds of a seed may share one")
+def test_nonces_of_any_seed_differ() -> None:
+    for seed in range(100):
+        nonces = [nonce(seed, f"{number:02d}", index) for number in range(1, 9) for index in (0, 1)]
+        assert len(set(nonces)) == len(nonces)
+
+
+def test_prompts_of_a_cell_differ() -> None:
+    found = made(prompts=5, prompt_tokens=64)
+    assert [dialogue.prompt_id for dialogue in found] == ["p1", "p2", "p3", "p4", "p5"]
+    assert len({bare(dialogue)[0] for dialogue in found}) == 5
+
+
+def test_more_prompts_do_not_change_the_first_ones() -> None:
+    assert made(prompts=5)[:2] == made(prompts=2)
+
+
+def test_turns_go_on_in_the_text() -> None:
+    assert TOKENIZER is not None
+    (dialogue,) = made(kind="conversation", turns=3, prompt_tokens=100, turn_tokens=40)
+    assert len(dialogue.messages) == 3
+    later = dialogue.messages[1:]
+    assert [len(TOKENIZER.encode(text)) for text in later] == pytest.approx([40, 40], abs=2)
+    (longer,) = made(prompt_tokens=400)
+    assert bare(longer)[0].startswith("".join(bare(dialogue)))
+
+
+def test_a_short_text_is_used_more_than_once() -> None:
+    text = "A short text about nothing at all, told in one line. "
+    (dialogue,) = made("01", text, prompt_tokens=900)
+    assert dialogue.prompt_tokens == 900
+    assert dialogue.messages[0].count("A short text") > 10
+
+
+def test_sections_are_shuffled_and_not_mixed() -> None:
+    text = "\f".join(f"section {name} " + f"{name} " * 40 for name in "abcd")
+    starts = {bare(made("01", text, seed=seed)[0])[0][:9] for seed in range(20)}
+    assert starts == {f"section {name}" for name in "abcd"}
+
+
+def test_without_a_tokenizer_lengths_are_characters() -> None:
+    workload = Workload(kind="conversation", turns=2, prompt_tokens=100, turn_tokens=10)
+    (dialogue,) = dialogues(workload, TEXT, None, "01")
+    assert dialogue.prompt_tokens is None
+    first, second = dialogue.messages
+    each = workloads.CHARACTERS_PER_TOKEN
+    assert (len(first), len(second)) == (6 + 100 * each, 10 * each)
+    assert first.startswith(nonce(7, "01", 0))

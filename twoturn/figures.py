@@ -1,0 +1,234 @@
+"""Pictures for the article, as SVG that reads on light and on dark paper alike.
+
+The same data gives the same bytes: no date, no random ids. Text stays text, so that a picture is
+small and can be searched; the data of a picture lies beside it as CSV.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Mapping
+from typing import Any
+from xml.sax.saxutils import escape
+
+import numpy as np
+import pandas as pd
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from twoturn import claims, contrasts, i18n
+from twoturn.contrasts import SeriesLike
+from twoturn.numbers import Formatter
+
+GREY = "#777777"
+"""Axes and text: contrast 4.5 on white and 4.2 on near black."""
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+"""Okabe and Ito's, without black and yellow, which vanish on one of the two papers."""
+
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "h")
+
+SHOWN = ("conversation_s", "decode_tok_s")
+"""Metrics that are drawn, where a series has them, from top to bottom."""
+
+COLUMNS = ["metric", "kind", "arm", "round", "session_id", "time_s", "value", "low", "high"]
+"""The data of a picture: kind is slot, control or curve; low and high are the curve's band."""
+
+STYLE: Any = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "twoturn",
+    "font.family": ["sans-serif"],
+    "font.sans-serif": ["DejaVu Sans"],
+    "font.size": 9,
+    "text.color": GREY,
+    "axes.labelcolor": GREY,
+    "axes.edgecolor": GREY,
+    "xtick.color": GREY,
+    "ytick.color": GREY,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+}
+
+WIDTH_IN, PANEL_IN, LEGEND_LINE_IN = 8.0, 2.6, 0.18
+LEGEND_COLUMNS = 3
+
+
+def slot_data(cells: pd.DataFrame, series: SeriesLike) -> pd.DataFrame:
+    """What a picture of the slots shows (COLUMNS), and what lies beside it as CSV.
+
+    Every arm's slots, the control, and the fitted drift of the reference with its band. Slots
+    without a value are left out; without a sound series there is no control and no curve.
+    """
+    metrics = [metric for metric in SHOWN if metric in series.metrics]
+    slots = contrasts.slots(cells, series).assign(kind="slot")
+    drift = contrasts.drift(cells, series)
+    control = drift[drift["kind"] == "control"].assign(arm=series.reference)
+    curve = drift[drift["kind"] == "curve"].assign(
+        arm=series.reference, value=drift["fitted"], round=np.nan
+    )
+    parts = [
+        part.reindex(columns=COLUMNS)
+        for part in (slots[slots["reason"].isna()], control.assign(low=np.nan, high=np.nan), curve)
+        if len(part)
+    ]
+    if not parts:
+        return pd.DataFrame([], columns=COLUMNS)
+    table = pd.concat([part.astype({"round": "float64"}) for part in parts], ignore_index=True)
+    table = table[table["metric"].isin(metrics) & np.isfinite(table["value"].astype(float))]
+    return table.astype({"round": "Int64"}).reset_index(drop=True)
+
+
+def slots(cells: pd.DataFrame, series: SeriesLike, language: str) -> str:
+    """The slots of a series over time as one SVG, a panel per metric, in a language.
+
+    Raises UserError where a translation is missing.
+    """
+    return draw(slot_data(cells, series), series, language)
+
+
+def draw(data: pd.DataFrame, series: SeriesLike, language: str) -> str:
+    """The picture of `slot_data`."""
+    words = i18n.translator(language)
+    number = Formatter(language)
+    metrics = [metric for metric in SHOWN if metric in series.metrics]
+    unit, seconds = _time_unit(data)
+    title = words.gettext("Cells of the series %(series)s over time") % {"series": series.name}
+    with rc_context(STYLE):
+        handles = _legend(data, series, words)
+        below = LEGEND_LINE_IN * (1 + math.ceil(len(handles) / LEGEND_COLUMNS))
+        height = PANEL_IN * len(metrics) + below
+        figure = Figure(figsize=(WIDTH_IN, height))
+        figure.patch.set_alpha(0)
+        panels: list[Axes] = [*figure.subplots(len(metrics), 1, sharex=True, squeeze=False)[:, 0]]
+        for panel, metric in zip(panels, metrics, strict=True):
+            mine = data[data["metric"] == metric].assign(at=lambda rows: rows["time_s"] / seconds)
+            _panel(panel, mine, series, words.gettext("round"))
+            text = words.gettext(claims.METRICS[metric])
+            panel.set_ylabel(f"{text}, {'tok/s' if metric.endswith('_tok_s') else 's'}", wrap=True)
+            panel.yaxis.set_major_formatter(FuncFormatter(lambda value, _: number.short(value)))
+            if mine.empty:
+                nothing = words.gettext("no valid cell yet")
+                panel.text(0.5, 0.5, nothing, ha="center", transform=panel.transAxes)
+        label = {
+            "s": words.gettext("time since the start of the series, s"),
+            "min": words.gettext("time since the start of the series, minutes"),
+            "h": words.gettext("time since the start of the series, hours"),
+        }[unit]
+        panels[-1].set_xlabel(label)
+        panels[-1].xaxis.set_major_formatter(FuncFormatter(lambda value, _: number.short(value)))
+        if handles:
+            figure.legend(
+                handles=handles, loc="lower center", ncols=LEGEND_COLUMNS, frameon=False, fontsize=8
+            )
+        figure.tight_layout(rect=(0, below / height, 1, 1))
+        described = words.gettext(
+            "One mark per cell, one colour and shape per arm, rounds as grey bands with their "
+            "numbers; the line is the fitted drift of the reference with its band."
+        )
+        return _svg(figure, title, described)
+
+
+def _time_unit(data: pd.DataFrame) -> tuple[str, float]:
+    """The unit of the time axis and its seconds."""
+    longest = float(data["time_s"].max()) if len(data) else 0.0
+    if longest < 600:
+        return "s", 1.0
+    return ("min", 60.0) if longest < 4 * 3600 else ("h", 3600.0)
+
+
+def _look(series: SeriesLike) -> Mapping[str, dict[str, Any]]:
+    """Arm → colour and marker; the null arm has the reference's, hollow."""
+    found: dict[str, dict[str, Any]] = {}
+    others = [
+        arm.name for arm in series.arms if arm.name not in (series.reference, series.null_arm)
+    ]
+    for index, name in enumerate([series.reference, *others]):
+        colour = COLOURS[index % len(COLOURS)]
+        marker = MARKERS[index % len(MARKERS)]
+        found[name] = {"color": colour, "marker": marker, "markerfacecolor": colour}
+    if series.null_arm is not None:
+        found[series.null_arm] = {**found[series.reference], "markerfacecolor": "none"}
+    return {name: {**look, "linestyle": "none", "markersize": 6} for name, look in found.items()}
+
+
+def _panel(panel: Axes, data: pd.DataFrame, series: SeriesLike, round_word: str) -> None:
+    panel.patch.set_alpha(0)
+    panel.yaxis.set_major_locator(MaxNLocator(5))
+    slots = data[data["kind"] == "slot"]
+    look = _look(series)
+    for place, (number, rows) in enumerate(slots.groupby("round")):
+        if place % 2 == 0:
+            margin = 0.4 * _step(slots)
+            panel.axvspan(
+                rows["at"].min() - margin, rows["at"].max() + margin, color=GREY, alpha=0.1, lw=0
+            )
+        panel.annotate(
+            str(number) if place else f"{round_word} {number}",
+            (float((rows["at"].min() + rows["at"].max()) / 2), 1.0),
+            xycoords=("data", "axes fraction"),
+            ha="center",
+            va="bottom",
+            fontsize=8,
+        )
+    reference = look[series.reference]["color"]
+    for _, curve in data[data["kind"] == "curve"].groupby("session_id", sort=False):
+        x, low, high, middle = (
+            curve[name].astype(float).to_numpy() for name in ("at", "low", "high", "value")
+        )
+        panel.fill_between(x, low, high, color=reference, alpha=0.15, lw=0)
+        panel.plot(x, middle, color=reference, lw=1.5)
+    for arm, rows in slots.groupby("arm", sort=False):
+        if arm in look:
+            panel.plot(rows["at"], rows["value"].astype(float), **look[str(arm)])
+    control = data[data["kind"] == "control"]
+    panel.plot(control["at"], control["value"].astype(float), **_control_look(look, series))
+
+
+def _control_look(look: Mapping[str, Mapping[str, Any]], series: SeriesLike) -> dict[str, Any]:
+    return {**look[series.reference], "marker": "*", "markersize": 13, "markeredgecolor": GREY}
+
+
+def _step(slots: pd.DataFrame) -> float:
+    """The smallest distance of two slots in time, for the edges of the bands."""
+    times = np.unique(slots["at"].to_numpy(dtype=float))
+    return float(np.diff(times).min()) if len(times) > 1 else 1.0
+
+
+def _legend(data: pd.DataFrame, series: SeriesLike, words: i18n.Translator) -> list[Line2D]:
+    """What is drawn, and nothing else."""
+    look = _look(series)
+    drawn = set(data.loc[data["kind"] == "slot", "arm"])
+    handles = [
+        Line2D([], [], label=_label(arm.name, series, words), **look[arm.name])
+        for arm in series.arms
+        if arm.name in drawn
+    ]
+    if (data["kind"] == "control").any():
+        text = words.gettext("control")
+        handles.append(Line2D([], [], label=text, **_control_look(look, series)))
+    if (data["kind"] == "curve").any():
+        text = words.gettext("fitted drift of the reference")
+        handles.append(Line2D([], [], label=text, color=look[series.reference]["color"]))
+    return handles
+
+
+def _label(arm: str, series: SeriesLike, words: i18n.Translator) -> str:
+    if arm == series.reference:
+        return f"{arm} ({words.gettext('reference')})"
+    return f"{arm} ({words.gettext('null arm')})" if arm == series.null_arm else arm
+
+
+def _svg(figure: Figure, title: str, described: str) -> str:
+    """The figure as SVG with title and description, for those who cannot see it."""
+    stream = io.StringIO()
+    nothing = {"Date": None, "Creator": None, "Format": None, "Type": None}
+    FigureCanvasSVG(figure)
+    figure.savefig(stream, format="svg", metadata={**nothing, "Title": title})
+    told = f"</title>\n <desc>{escape(described)}</desc>"
+    svg = stream.getvalue().replace("</title>", told, 1).replace("<svg ", '<svg role="img" ', 1)
+    return "\n".join(line.rstrip() for line in svg.splitlines()) + "\n"
