@@ -103,7 +103,10 @@ def test_the_servers_own_figures_agree_with_the_cells(
         python = next((REPOSITORY / ".twoturn/envs").glob("mlx-vlm-*/bin/python"))
         port = servers.free_port()
         place = engines.Place(
-            folder, port, python, python.parent.parent / "tmp",
+            folder,
+            port,
+            python,
+            python.parent.parent / "tmp",
             {name: str(REPOSITORY / path) for name, path in models.items() if name},
         )
         launch = engine.launch(arm, place)
@@ -135,7 +138,10 @@ def send_warm_up(
 
 def ask(running: servers.Running, messages: list[Any], max_tokens: int) -> dict[str, Any]:
     body = {
-        "model": running.model, "messages": messages, "max_tokens": max_tokens, "temperature": 0,
+        "model": running.model,
+        "messages": messages,
+        "max_tokens": max_tokens,
+        "temperature": 0,
     }
     request = urllib.request.Request(
         f"{running.base_url}/v1/chat/completions",

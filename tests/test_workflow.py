@@ -7,6 +7,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -50,11 +51,11 @@ def assert_planned_order(clone: Clone) -> None:
             by_time = sorted(starts, key=starts.__getitem__)
             assert tuple(by_time) == series.order(number)
             seen.append((min(starts.values()), max(starts.values())))
-        for odd, even in zip(series.round_numbers()[::2], series.round_numbers()[1::2], strict=True):
+        for odd, even in zip(
+            series.round_numbers()[::2], series.round_numbers()[1::2], strict=True
+        ):
             assert series.order(odd) == tuple(reversed(series.order(even)))
-        assert all(
-            before[1] < after[0] for before, after in zip(seen, seen[1:], strict=False)
-        )
+        assert all(before[1] < after[0] for before, after in zip(seen, seen[1:], strict=False))
 
 
 def processes_of(clone: Clone) -> list[psutil.Process]:
@@ -81,9 +82,11 @@ def assert_quiet(clone: Clone, within_s: float = 15.0) -> None:
 def test_known_speeds_get_their_verdicts(measured: Clone) -> None:
     table = pq.read_table(measured.folder / "results/scripted/contrasts.parquet").to_pylist()
     verdicts = {
-        row["arm"]: row for row in table if (row["series"], row["metric"]) == ("speeds", "decode_tok_s")
+        row["arm"]: row
+        for row in table
+        if (row["series"], row["metric"]) == ("speeds", "decode_tok_s")
     }
-    assert verdicts["fast"]["verdict"] == "faster"
+    assert verdicts["fast"]["verdict"] == "faster", verdicts
     assert 1.2 < verdicts["fast"]["ratio"] < 1.4
     assert verdicts["same"]["verdict"] in ("same", "unresolved")
     assert verdicts["plain-null"]["verdict"] in ("same", "unresolved")
@@ -95,8 +98,8 @@ def test_both_articles_tell_it(measured: Clone) -> None:
     english = (measured.folder / ARTICLE).read_text()
     polish = (measured.folder / "reports/scripted/article_pl.md").read_text()
     assert "`fast` decodes faster than `plain`" in english
-    assert "`same` decodes faster" not in english
-    assert "`same` decodes slower" not in english
+    assert "On these prompts `same` decodes" not in english
+    assert "Na tych promptach `fast` dekoduje szybciej niż `plain`" in polish.replace("wariant ", "")
     assert len(english.splitlines()) == len(polish.splitlines())
 
 
@@ -120,7 +123,8 @@ def test_cells_hold_what_a_reader_needs(measured: Clone) -> None:
 
 
 def test_nothing_tells_whose_machine_it_was(measured: Clone) -> None:
-    words = [str(measured.folder), str(Path.home()) if len(str(Path.home())) > 5 else "\0"]
+    places = (measured.folder, Path.home(), Path(sys.executable).parent)
+    words = [str(path) for path in places if len(path.parts) > 2]
     for folder in ("results", "reports", "logs"):
         for file in (measured.folder / folder).rglob("*"):
             if file.is_file():
@@ -250,7 +254,9 @@ def test_a_second_run_stops_with_one_line_and_a_killed_one_goes_on(tmp_path: Pat
         os.killpg(running.pid, signal.SIGKILL)
         running.communicate()
     assert_no_torn_round(first)
-    survivors = {file: file.stat().st_mtime_ns for file in first.folder.glob("results/**/0?/*.parquet")}
+    survivors = {
+        file: file.stat().st_mtime_ns for file in first.folder.glob("results/**/0?/*.parquet")
+    }
     assert survivors
     done = first.snakemake(*CONFIG, "--cores", "1")
     assert done.returncode == 0, done.stdout + done.stderr

@@ -94,9 +94,7 @@ class Clone:
         )
 
     def env(self) -> dict[str, str]:
-        return {
-            key: value for key, value in os.environ.items() if not key.startswith("TWOTURN_")
-        }
+        return {key: value for key, value in os.environ.items() if not key.startswith("TWOTURN_")}
 
     def planned(self, *arguments: str) -> dict[str, int]:
         """How many jobs of each measuring rule `-n` plans; the run must succeed."""

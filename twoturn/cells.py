@@ -67,7 +67,7 @@ def write(cell: pa.Table, file: Path) -> None:
     partial = file.with_name(f".{file.name}.{os.getpid()}")
     try:
         with partial.open("wb") as stream:
-            pq.write_table(cell, stream)
+            pq.write_table(cell, stream, write_page_checksum=True)
             stream.flush()
             os.fsync(stream.fileno())
         partial.replace(file)
@@ -78,7 +78,7 @@ def write(cell: pa.Table, file: Path) -> None:
 def read(file: Path) -> tuple[pa.Table, dict[str, Any]]:
     """A cell and its metadata. Raises UserError that names a broken or foreign file."""
     try:
-        cell = pq.read_table(file, partitioning=None)
+        cell = pq.read_table(file, partitioning=None, page_checksum_verification=True)
         metadata: dict[str, Any] = json.loads((cell.schema.metadata or {})[METADATA_KEY])
     except (OSError, pa.ArrowException, KeyError, ValueError) as error:
         raise UserError(

@@ -27,6 +27,7 @@ from pydantic import (
 from twoturn.errors import UserError
 
 SPECULATION = ("none", "mtp", "dflash", "draft", "ngram")
+RESERVED = ("cells", "figures")  # folders beside the tables of a campaign
 NEEDS_DRAFT = ("mtp", "dflash", "draft")
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
 
@@ -214,10 +215,23 @@ class Campaign(_Strict):
         for name, checkpoint in self.checkpoints.items():
             if checkpoint.make is not None:
                 _known(checkpoint.make.from_, self.checkpoints, f"checkpoints.{name}.make.from")
+                self._no_circle(name)
+        if self.name is not None and slug(self.name) in RESERVED:
+            raise ValueError(f"name: {self.name!r} is a folder of every campaign; choose another")
+        if len(set(self.languages)) < len(self.languages):
+            raise ValueError("languages: one stands twice")
         slugs = [slug(name) for name in self.series]
         if len(set(slugs)) < len(slugs):
             raise ValueError("series: two series share one folder name; rename one")
         return self
+
+    def _no_circle(self, name: str) -> None:
+        """A checkpoint must not be made from itself, however far round."""
+        seen = [name]
+        while (made := self.checkpoints[seen[-1]].make) and made.from_ in self.checkpoints:
+            if made.from_ in seen:
+                raise ValueError(f"checkpoints.{name}.make.from: it would be made from itself")
+            seen.append(made.from_)
 
 
 def _known(name: str, among: dict[str, Any], key: str) -> None:
@@ -237,6 +251,8 @@ class _Loader(yaml.SafeLoader):
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen: set[str] = set()
         for key_node, _ in node.value:
+            if key_node.tag == "tag:yaml.org,2002:merge":
+                continue
             key = self.construct_object(key_node, deep=True)
             written = key_node.value if isinstance(key_node, yaml.ScalarNode) else str(key)
             if not isinstance(key, str):

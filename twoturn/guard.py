@@ -51,15 +51,18 @@ def main(log_file: str, command: list[str]) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     with open(log_file, "ab", buffering=0) as log:
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            restore_signals=True,
-            preexec_fn=_restore_and_bind,
-        )
+        try:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                preexec_fn=_restore_and_bind,
+            )
+        except OSError as error:
+            log.write(f"{command[0]}: {error.strerror}\n".encode())
+            sys.exit(127)
     _say(pid=process.pid)
     while process.poll() is None:
         readable, _, _ = select.select([sys.stdin], [], [], POLL_S)

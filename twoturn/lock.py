@@ -28,10 +28,10 @@ def path(name: str) -> str:
 
 def observe(campaign: Campaign, root: Path) -> dict[str, Any]:
     """The lock as this machine would have it now."""
-    servers: dict[str, str] = {}
+    servers: dict[str, str | None] = {}  # None: declared by the campaign and not here
     for name, entry in campaign.servers.items():
-        if entry.executable is not None and (version := probe(entry.executable)) is not None:
-            servers[name] = version
+        if entry.executable is not None:
+            servers[name] = probe(entry.executable)
         elif entry.attach is not None:
             servers[name] = entry.version or "unknown"
     outside = {
@@ -82,7 +82,10 @@ def read(name: str, root: Path) -> dict[str, Any]:
 
 
 def write(name: str, lock: dict[str, Any], root: Path) -> Path:
-    """Write a lock whole or not at all; an unchanged one keeps its time."""
+    """Write a lock whole or not at all, without servers that are not here; an unchanged one keeps
+    its time."""
+    here = {server: version for server, version in lock["servers"].items() if version}
+    lock = {**lock, "servers": here}
     file = root / path(name)
     text = json.dumps(lock, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
     if not file.is_file() or file.read_text(encoding="utf-8") != text:
@@ -107,7 +110,7 @@ def load(campaign: Campaign, root: Path) -> dict[str, Any]:
     }
     if missing:
         seen = observe(campaign, root)
-        found = {name: seen["servers"][name] for name in missing if name in seen["servers"]}
+        found = {name: seen["servers"][name] for name in missing if seen["servers"].get(name)}
         if found:
             lock["servers"] = {**lock.get("servers", {}), **found}
             write("local", lock, root)
@@ -122,8 +125,8 @@ def differences(lock: dict[str, Any], seen: dict[str, Any]) -> list[str]:
         if lock["machine"].get(key) != seen["machine"].get(key)
     ]
     servers = [
-        f"{name}: lock {version}, here {seen['servers'].get(name, 'not found')}"
-        for name, version in lock.get("servers", {}).items()
-        if seen["servers"].get(name) != version
+        f"{name}: lock {lock['servers'][name]}, here {version or 'not found'}"
+        for name, version in seen["servers"].items()
+        if name in lock.get("servers", {}) and lock["servers"][name] != version
     ]
     return facts + servers

@@ -12,6 +12,7 @@ import dataclasses
 import json
 import os
 import shutil
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -221,7 +222,7 @@ def _measure_cell(this: Round, arm: Arm, kind: str, position: int) -> Cell:
         "seed": this.series.workload.seed,
         "recipe": this.series.spec["arms"][arm.name],
         "machine": this.series.spec["machine"],
-        "command_line": list(launch.argv) if launch else None,
+        "command_line": _shown(launch.argv) if launch else None,
         "settings": dict(launch.settings) if launch else None,
         "environment_before": before,
         "environment_after": machine.state(),
@@ -260,7 +261,7 @@ def _place(this: Round, arm: Arm, folder: Path) -> Place:
     tmp = python.parent.parent / "tmp" if python else folder / "tmp"
     tmp.mkdir(exist_ok=True)
     (folder / "home").mkdir()
-    return Place(folder, servers.free_port(), python, tmp, models)
+    return Place(loaded.root, folder, servers.free_port(), python, tmp, models)
 
 
 def _send_workload(
@@ -274,7 +275,7 @@ def _send_workload(
     tokenizer = tokens.load(folder)
     warm_up = workload.model_copy(update={"prompts": 1, "turns": 1, "kind": "chat"})
     short = min(WARM_UP_TOKENS, workload.max_tokens)
-    key = round_name(this.number)
+    key = f"{round_name(this.number)}-{facts['kind']}"
     for dialogue in workloads.dialogues(warm_up, this.text, tokenizer, f"{key}-warmup"):
         send = _Sender(this, engine, arm, running, tokenizer, short)
         messages = [{"role": "user", "content": dialogue.messages[0]}]
@@ -320,13 +321,14 @@ class _Sender:
             "temperature": self.this.series.workload.temperature,
         }
         guess = prompt_tokens or sum(len(message["content"]) for message in messages) // 3
+        log = servers.LogTail(self.running.log_file)
         sent = client.stream_chat(
             self.running.base_url, body, client.Timeouts.scaled(guess, self.max_tokens)
         )
         wanted = metrics.Wanted(self.running.model, self.max_tokens, prompt_tokens)
         encode = self.tokenizer.encode if self.tokenizer else None
         measured = metrics.measure(sent.answer, wanted, encode)
-        telemetry = self.engine.telemetry(sent.answer)
+        telemetry = self.engine.telemetry(sent.answer, log.since())
         row = {
             **dataclasses.asdict(measured),
             **engines.scale(telemetry, measured.completion_tokens),
@@ -351,6 +353,11 @@ class _Sender:
         if self.arm.speculation == "none" and ran:
             return "spec_unexpected", "speculation ran though it was not asked for"
         return None
+
+
+def _shown(argv: Sequence[str]) -> list[str]:
+    """A command line without the place of our own Python."""
+    return ["python" if word == sys.executable else word for word in argv]
 
 
 def _fault_row(facts: Mapping[str, Any], fault: servers.ServerFault) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from typing import Any
 from twoturn import config
 
 PROTOCOL = 1  # raise when the meaning of a measured number changes; every series is then new
+GENERATOR = 1  # raise when `workloads` cuts other prompts from the same text
 MACHINE_FACTS = ("chip", "memory_gb", "os", "os_build", "arch", "accelerator")
 
 METRICS: dict[str, tuple[str, ...]] = {
@@ -165,6 +166,7 @@ def _series(
         "workload": {
             **entry.workload.model_dump(exclude={"text"}),
             "text_sha256": recipes["texts"][entry.workload.text],
+            "generator": GENERATOR,
         },
         "reference": entry.reference,
         "arms": {arm.name: _arm_recipe(arm, recipes) for arm in arms},
@@ -236,7 +238,9 @@ def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
 def _arm_changes(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
     old_server, new_server = old["server"], new["server"]
     server = new_server["name"]
-    if old_server.get("version") != new_server.get("version"):
+    if old_server.get("name") != server:
+        yield f"server of {name} {old_server.get('name')} → {server}"
+    elif old_server.get("version") != new_server.get("version"):
         yield f"{server} {old_server.get('version')} → {new_server.get('version')}"
     old_packages, new_packages = old_server.get("packages", {}), new_server.get("packages", {})
     moved = [

@@ -14,15 +14,21 @@ GENERIC = {"root", "user", "admin", "runner", "ubuntu", "debian", "localhost"}  
 
 def redact(text: str, root: Path, secrets: tuple[str, ...] = ()) -> str:
     """The text without the project's place, the home path, user name, host name and keys."""
-    for secret in secrets:
+    for secret in filter(None, secrets):
         text = text.replace(secret, "<key>")
-    for path, shown in ((str(root.resolve()), "."), (str(root), "."), (str(Path.home()), "~")):
-        if len(path) > 1:
-            text = text.replace(path, shown)
+    text = without_places(text, root)
     text = re.sub(r"/(Users|home)/[^/\s\"']+", "~", text)
     for word, shown in ((_user(), "<user>"), (socket.gethostname(), "<host>")):
         if len(word) > 3 and word not in GENERIC:
             text = re.sub(rf"\b{re.escape(word)}\b", shown, text)
+    return text
+
+
+def without_places(text: str, root: Path) -> str:
+    """The text with the project's folder as `.` and the home path as `~`."""
+    for path, shown in ((str(root.resolve()), "."), (str(root), "."), (str(Path.home()), "~")):
+        if len(path) > 1:
+            text = re.sub(rf"{re.escape(path)}(?![\w.-])", shown, text)
     return text
 
 

@@ -31,21 +31,23 @@ def why(series: Series, root: Path) -> str:
     earlier = [
         changed
         for file in sorted(folder.parent.glob("*/spec.json"))
-        if file.parent != folder and _measured(file.parent)
-        if (changed := plan.changes(_read(file), spec))
+        if file.parent != folder and _measured(file.parent) and (old := _read(file))
+        if (changed := plan.changes(old, spec))
     ]
     if not earlier:
         return "not measured yet"
-    return "; ".join(min(earlier, key=len))  # the nearest earlier measurement
+    return "; ".join(min(earlier, key=lambda words: len(words)))  # the nearest earlier measurement
 
 
 def _measured(folder: Path) -> bool:
     return any((folder / round_name(1)).glob("*.parquet"))
 
 
-def _read(file: Path) -> dict[str, Any]:
+def _read(file: Path) -> dict[str, Any] | None:
+    """An earlier spec, or None where it cannot be read as one."""
     try:
         spec: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        return {}
-    return spec
+        return None
+    whole = isinstance(spec, dict) and {"machine", "workload", "arms"} <= set(spec)
+    return spec if whole else None

@@ -33,9 +33,10 @@ class _Hashes:
     def __init__(self, root: Path) -> None:
         self.file = root / _HASH_CACHE
         try:
-            self.known: dict[str, list[Any]] = json.loads(self.file.read_text())
+            known = json.loads(self.file.read_text())
         except (OSError, ValueError):
-            self.known = {}
+            known = None
+        self.known: dict[str, list[Any]] = known if isinstance(known, dict) else {}
         self.fresh = False
 
     def of(self, path: Path) -> str:
@@ -110,7 +111,7 @@ def server(name: str, entry: Server, file: str, root: Path, found: Mapping[str, 
         return {"adapter": adapter, "version": version, **recipe}
     if entry.command is not None:
         # The same program in another clone or home is the same recipe.
-        command = privacy.redact_all(entry.command, root)
+        command = [privacy.without_places(word, root) for word in entry.command]
         return {"adapter": adapter, "version": str(entry.version), "command": command}
     if name not in found:
         raise UserError(

@@ -61,8 +61,9 @@ class Running:
 
     base_url: str
     model: str
-    pid: int | None
-    load_s: float | None
+    pid: int
+    load_s: float
+    log_file: Path
 
 
 # --- environments -------------------------------------------------------------------------------
@@ -185,15 +186,24 @@ def run(launch: Launch, port: int, log_file: Path) -> Iterator[Running]:
     try:
         pid = _pid(guard, launch, log_file)
         _wait_ready(launch, port, pid, guard, log_file, begun)
-        yield Running(f"http://127.0.0.1:{port}", launch.model, pid, time.monotonic() - begun)
+        load_s = time.monotonic() - begun
+        yield Running(f"http://127.0.0.1:{port}", launch.model, pid, load_s, log_file)
     finally:
         _stop(guard)
         _wait_released(port)
 
 
-def died(running: Running) -> bool:
-    """Whether the process behind a running server is gone."""
-    return running.pid is not None and not psutil.pid_exists(running.pid)
+class LogTail:
+    """What a server writes to its log from now on."""
+
+    def __init__(self, log_file: Path) -> None:
+        self.file = log_file
+        self.start = log_file.stat().st_size
+
+    def since(self) -> str:
+        with self.file.open("rb") as stream:
+            stream.seek(self.start)
+            return stream.read().decode("utf-8", "replace")
 
 
 def log_tail(log_file: Path) -> str:

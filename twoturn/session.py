@@ -26,7 +26,7 @@ from twoturn.errors import UserError
 RUN_LOCK = Path("/tmp/twoturn-run.lock")
 ROUND_LOCK = Path("/tmp/twoturn-round.lock")
 VARIABLE = "TWOTURN_SESSION"
-LOG_VARIABLE = "TWOTURN_SESSION_LOG"
+CLOCK_STEP_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,8 @@ class Session:
     @property
     def alive(self) -> bool:
         try:
-            return psutil.Process(self.pid).create_time() == self.started
+            # A start time is told by the wall clock and moves a little when that is set.
+            return abs(psutil.Process(self.pid).create_time() - self.started) < CLOCK_STEP_S
         except psutil.Error:
             return False
 
@@ -101,6 +102,11 @@ def _take(file: Path) -> IO[str]:
         descriptor = os.open(file, os.O_RDWR)  # without O_CREAT first: /tmp may forbid it
     except FileNotFoundError:
         descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
+        os.fchmod(descriptor, 0o666)  # whatever the umask: other users of the machine share it
+    except PermissionError:
+        raise UserError(
+            "this user may not open the machine's lock", file=file, cure="let its owner remove it"
+        ) from None
     handle = os.fdopen(descriptor, "r+")
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

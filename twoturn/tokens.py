@@ -26,9 +26,10 @@ class ChatTokenizer:
         ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
         return ids
 
-    def decode(self, ids: Sequence[int]) -> str:
-        text: str = self._tokenizer.decode(list(ids), skip_special_tokens=False)
-        return text
+    def cut(self, text: str, tokens: int) -> str:
+        """The beginning of the text that its first `tokens` tokens cover, whole letters only."""
+        offsets = self._tokenizer.encode(text, add_special_tokens=False).offsets
+        return text if tokens >= len(offsets) else text[: offsets[tokens][0]]
 
     def render(self, messages: Sequence[Message]) -> str:
         """The prompt that asks for the next answer. Without a template: the texts in a row."""

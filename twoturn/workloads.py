@@ -1,5 +1,7 @@
 """What the client sends: dialogues cut from a text with the target's own tokenizer.
 
+A change of what is cut from the same text raises `GENERATOR` in `plan`.
+
 Every dialogue begins with a nonce, new in every round and the same for all arms of a round, so that
 no cache that outlives a server can make a cold prompt warm.
 """
@@ -12,10 +14,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from twoturn.config import Workload
+from twoturn.errors import UserError
 from twoturn.tokens import ChatTokenizer
 
-GENERATOR = 1  # version of the cutting below; part of the fingerprint
 SECTION = "\f"  # form feed between the sections of a text
+FILLERS = (".", "\n", "x")  # one token each in any vocabulary, at least one of them after any text
 CHARACTERS_PER_TOKEN = 4  # where no tokenizer is known
 
 
@@ -58,8 +61,8 @@ def _dialogue(
 
 def nonce(seed: int, key: str, index: int) -> str:
     """A short line that makes a prompt new from its first token on."""
-    digits = hashlib.sha256(f"{seed}/{key}/{index}".encode()).hexdigest()[:8]
-    return f"{int(digits, 16) % 10_000:04d}. "
+    digits = hashlib.sha256(f"{seed}/{key}/{index}".encode()).hexdigest()[:15]
+    return f"{int(digits, 16) % 10**8:08d}. "
 
 
 class _Source:
@@ -70,18 +73,32 @@ class _Source:
 
     def first(self, start: str, tokens: int) -> str:
         """`start` and as much text that the whole rendered prompt has `tokens` tokens."""
-        if self.tokenizer is None:
+        if (tokenizer := self.tokenizer) is None:
             return start + self.next(tokens)
-        count = self.tokenizer.count
-        wanted = max(1, tokens - count([{"role": "user", "content": start}]))
+
+        def count(piece: str) -> int:
+            return tokenizer.count([{"role": "user", "content": start + piece}])
+
+        if (wanted := tokens - count("")) < 1:
+            raise UserError(
+                f"a prompt of {tokens} tokens is shorter than the chat template alone",
+                key="workload.prompt_tokens",
+                cure=f"ask for more than {tokens - wanted}",
+            )
         piece = self._peek(wanted)
         for _ in range(8):  # pieces grow and shrink a little where tokens meet
-            off = tokens - count([{"role": "user", "content": start + piece}])
-            if off == 0:
+            if (off := tokens - count(piece)) == 0:
                 break
             wanted = max(1, wanted + off)
             piece = self._peek(wanted)
+        while count(piece) > tokens:  # a letter of several tokens does not fit in
+            piece = piece[:-1]
         self._drop(piece)
+        while (now := count(piece)) < tokens:
+            grown = (piece + mark for mark in FILLERS)
+            if (longer := next((one for one in grown if now < count(one) <= tokens), None)) is None:
+                break
+            piece = longer
         return start + piece
 
     def next(self, tokens: int) -> str:
@@ -94,8 +111,7 @@ class _Source:
             self.text += "\n\n" + self.text
         if self.tokenizer is None:
             return self.text[: tokens * CHARACTERS_PER_TOKEN]
-        head = self.text[: 16 * tokens + 64]
-        return self.tokenizer.decode(self.tokenizer.encode(head)[:tokens])
+        return self.tokenizer.cut(self.text[: 16 * tokens + 64], tokens)
 
     def _drop(self, piece: str) -> None:
         self.text = self.text[len(piece) :]

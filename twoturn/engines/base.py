@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
+
+from pydantic import BaseModel, ConfigDict
 
 from twoturn.plan import Arm
 from twoturn.servers import Launch
@@ -14,12 +17,14 @@ from twoturn.stream import Answer
 
 @dataclass(frozen=True)
 class Place:
-    """Where one cell's server lives: `folder` is fresh and empty, `python` its environment's.
+    """Where one cell's server lives: `folder` is fresh and empty, `python` its environment's,
+    `root` the project's folder.
 
     `models` maps checkpoint names to ids: links inside `folder`, so that no path of the machine
     shows in a command line or an answer.
     """
 
+    root: Path
     folder: Path
     port: int
     python: Path | None
@@ -46,12 +51,26 @@ class Telemetry:
     target_steps: int | None = None
 
 
-class Engine(Protocol):
-    """One adapter. `defaults` are the settings it knows; others are refused."""
+class Settings(BaseModel):
+    """Base of an adapter's settings. Strict: a quoted "off" is a text and no switch."""
 
-    name: str
-    modes: tuple[str, ...]
-    defaults: Mapping[str, Any]
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class Engine(Protocol):
+    """One adapter: how a server is started in a mode, read back and read out."""
+
+    @property
+    def name(self) -> str:
+        """As campaign files call it."""
+
+    @property
+    def modes(self) -> tuple[str, ...]:
+        """Speculation modes that it can be started in."""
+
+    @property
+    def Settings(self) -> type[Settings]:
+        """What can be set, with types and defaults; everything else is refused."""
 
     def launch(self, arm: Arm, place: Place) -> Launch:
         """Argv and environment that start the server in the arm's mode."""
@@ -59,13 +78,9 @@ class Engine(Protocol):
     def read_back(self, base_url: str, arm: Arm) -> tuple[dict[str, Any], list[str]]:
         """Settings as the running server tells them, and how they differ from the arm's."""
 
-    def telemetry(self, answer: Answer) -> Telemetry:
-        """The server's own figures of one request."""
-
-
-def settings(engine: Engine, arm: Arm) -> dict[str, Any]:
-    """The arm's settings over the adapter's defaults."""
-    return {**engine.defaults, **arm.settings}
+    def telemetry(self, answer: Answer, log: str) -> Telemetry:
+        """The server's own figures of one request, from its answer and from what it has written
+        to its log since the request was sent."""
 
 
 def scale(telemetry: Telemetry, emitted: int | None) -> dict[str, float | int | None]:
@@ -95,7 +110,7 @@ def _ratio(over: int | None, under: int | None, plus: int = 0) -> float | None:
 
 def count(value: Any) -> int | None:
     """A whole number that a server reported, or None: bools, texts and negatives are no counts."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         return None
     return int(value) if value >= 0 and value == int(value) else None
 

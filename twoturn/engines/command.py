@@ -11,13 +11,23 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from pathlib import Path
 from typing import Any
 
-from twoturn.engines.base import Place, Telemetry, count, rate, settings
+from pydantic import Field
+
+from twoturn.engines.base import Place, Settings, Telemetry, count, rate
 from twoturn.errors import UserError
 from twoturn.plan import Arm
 from twoturn.servers import Launch, clean_env
 from twoturn.stream import Answer
+
+
+class CommandSettings(Settings):
+    """How long a start may take, and the model id where it is not the checkpoint's."""
+
+    start_deadline_s: float = Field(600.0, gt=0, allow_inf_nan=False)
+    model: str | None = None
 
 
 class Command:
@@ -25,16 +35,16 @@ class Command:
 
     name = "command"
     modes = ("none", "mtp", "dflash", "draft", "ngram")
-    defaults: dict[str, Any] = {"start_deadline_s": 600, "model": None}
+    Settings = CommandSettings
 
     def __init__(self, command: tuple[str, ...] = ()) -> None:
         self.command = command
 
     def launch(self, arm: Arm, place: Place) -> Launch:
-        chosen = settings(self, arm)
-        model = str(chosen["model"] or place.models[arm.checkpoint])
+        chosen = self.Settings.model_validate(arm.settings)
+        model = chosen.model or place.models[arm.checkpoint]
         names = {"{port}": str(place.port), "{model}": model, "{python}": sys.executable}
-        argv = [_filled(word, names) for word in self.command]
+        argv = [_placed(_filled(word, names), place.root) for word in self.command]
         env = clean_env(place.home, place.tmp)
         env["PATH"] = os.environ.get("PATH", env["PATH"])  # the user's own program is found there
         return Launch(
@@ -42,14 +52,14 @@ class Command:
             env,
             place.folder,
             model,
-            start_deadline_s=float(chosen["start_deadline_s"]),
-            settings=chosen,
+            start_deadline_s=chosen.start_deadline_s,
+            settings=chosen.model_dump(),
         )
 
     def read_back(self, base_url: str, arm: Arm) -> tuple[dict[str, Any], list[str]]:
         return {}, []
 
-    def telemetry(self, answer: Answer) -> Telemetry:
+    def telemetry(self, answer: Answer, log: str) -> Telemetry:
         timings = answer.timings or {}
         prompt_ms = rate(timings.get("prompt_ms"))
         cycles = count(timings.get("draft_rounds"))
@@ -68,6 +78,11 @@ def find(program: str) -> str:
     if (found := shutil.which(program)) is None:
         raise UserError(f"the program {program!r} is not found on this machine")
     return found
+
+
+def _placed(word: str, root: Path) -> str:
+    """A file of the project by its full path: the server runs in a folder of its own."""
+    return str(root / word) if (root / word).is_file() else word
 
 
 def _filled(word: str, names: dict[str, str]) -> str:

@@ -20,7 +20,9 @@ import re
 from pathlib import Path
 from typing import Any
 
-from twoturn.engines.base import Place, Telemetry, count, settings
+from pydantic import Field
+
+from twoturn.engines.base import Place, Settings, Telemetry, count
 from twoturn.plan import Arm
 from twoturn.servers import Launch, clean_env
 from twoturn.stream import Answer
@@ -29,31 +31,38 @@ COUNTED = Path(__file__).with_name("mlx_lm_counted.py")
 _SAID = re.compile(r"^TWOTURN (\{.*\})$", re.MULTILINE)
 
 
+class MlxLmSettings(Settings):
+    """Null leaves a choice to the server."""
+
+    prompt_cache_size: int = Field(10, ge=0)
+    prefill_step_size: int | None = Field(None, ge=1)
+
+
 class MlxLm:
     """`mlx_lm.server` in its own environment."""
 
     name = "mlx-lm"
     modes = ("none", "draft")
-    defaults = {"prompt_cache_size": 10, "prefill_step_size": None}
+    Settings = MlxLmSettings
 
     def launch(self, arm: Arm, place: Place) -> Launch:
-        chosen = settings(self, arm)
+        chosen = self.Settings.model_validate(arm.settings)
         model = place.models[arm.checkpoint]
         argv = [
             *(str(place.python), str(COUNTED), "--model", model),
             *("--host", "127.0.0.1", "--port", str(place.port)),
-            *("--prompt-cache-size", str(chosen["prompt_cache_size"])),
+            *("--prompt-cache-size", str(chosen.prompt_cache_size)),
         ]
         if arm.draft is not None:
             argv += ["--draft-model", place.models[arm.draft]]
         if arm.block_size is not None:
             argv += ["--num-draft-tokens", str(arm.block_size - 1)]
-        if chosen["prefill_step_size"] is not None:
-            argv += ["--prefill-step-size", str(chosen["prefill_step_size"])]
+        if chosen.prefill_step_size is not None:
+            argv += ["--prefill-step-size", str(chosen.prefill_step_size)]
         env = clean_env(place.home, place.tmp)
         # Without the hub's folder its list of models is an empty answer.
         (place.home / ".cache/huggingface/hub").mkdir(parents=True, exist_ok=True)
-        return Launch([*argv, *arm.args], env, place.folder, model, settings=chosen)
+        return Launch([*argv, *arm.args], env, place.folder, model, settings=chosen.model_dump())
 
     def read_back(self, base_url: str, arm: Arm) -> tuple[dict[str, Any], list[str]]:
         return {}, []

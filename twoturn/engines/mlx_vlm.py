@@ -13,11 +13,21 @@ from __future__ import annotations
 
 from typing import Any
 
+from pydantic import Field
+
 from twoturn import client
-from twoturn.engines.base import Place, Telemetry, count, rate, settings
+from twoturn.engines.base import Place, Settings, Telemetry, count, rate
 from twoturn.plan import Arm
 from twoturn.servers import Launch, clean_env
 from twoturn.stream import Answer
+
+
+class MlxVlmSettings(Settings):
+    """Null leaves a choice to the server."""
+
+    prefix_cache: bool = True
+    prefill_step_size: int | None = Field(None, ge=1)
+    kv_bits: float | None = Field(None, gt=0)
 
 
 class MlxVlm:
@@ -25,10 +35,10 @@ class MlxVlm:
 
     name = "mlx-vlm"
     modes = ("none", "mtp", "dflash")
-    defaults = {"prefix_cache": True, "prefill_step_size": None, "kv_bits": None}
+    Settings = MlxVlmSettings
 
     def launch(self, arm: Arm, place: Place) -> Launch:
-        chosen = settings(self, arm)
+        chosen = self.Settings.model_validate(arm.settings)
         model = place.models[arm.checkpoint]
         argv = [
             *(str(place.python), "-m", "mlx_vlm.server", "--model", model),
@@ -38,23 +48,23 @@ class MlxVlm:
             argv += ["--draft-model", place.models[arm.draft], "--draft-kind", arm.speculation]
         if arm.block_size is not None:
             argv += ["--draft-block-size", str(arm.block_size)]
-        if chosen["prefill_step_size"] is not None:
-            argv += ["--prefill-step-size", str(chosen["prefill_step_size"])]
-        if chosen["kv_bits"] is not None:
-            argv += ["--kv-bits", str(chosen["kv_bits"])]
+        if chosen.prefill_step_size is not None:
+            argv += ["--prefill-step-size", str(chosen.prefill_step_size)]
+        if chosen.kv_bits is not None:
+            argv += ["--kv-bits", f"{chosen.kv_bits:g}"]
         env = {
             **clean_env(place.home, place.tmp),
-            "APC_ENABLED": "1" if chosen["prefix_cache"] else "0",
+            "APC_ENABLED": "1" if chosen.prefix_cache else "0",
             "APC_DISK_ENABLED": "0",
         }
-        return Launch([*argv, *arm.args], env, place.folder, model, settings=chosen)
+        return Launch([*argv, *arm.args], env, place.folder, model, settings=chosen.model_dump())
 
     def read_back(self, base_url: str, arm: Arm) -> tuple[dict[str, Any], list[str]]:
         _, health = client.get_json(base_url, "/health", 10.0)
         told = health if isinstance(health, dict) else {}
         said = {"prefix_cache": told.get("apc_enabled"), "model": told.get("loaded_model")}
         wanted = {
-            "prefix_cache": settings(self, arm)["prefix_cache"],
+            "prefix_cache": self.Settings.model_validate(arm.settings).prefix_cache,
             "model": f"models/{arm.checkpoint}",
         }
         wrong = [
@@ -64,7 +74,7 @@ class MlxVlm:
         ]
         return said, wrong
 
-    def telemetry(self, answer: Answer) -> Telemetry:
+    def telemetry(self, answer: Answer, log: str) -> Telemetry:
         timings = answer.timings or {}
         cycles = count(timings.get("draft_rounds"))
         emitted = count(timings.get("predicted_n"))
