@@ -13,7 +13,6 @@ import shlex
 import sys
 from pathlib import Path
 
-from snakemake.exceptions import WorkflowError
 from snakemake.utils import min_version
 
 min_version("9.17")  # functions for priority
@@ -34,16 +33,20 @@ if not workflow.configfiles:
     configfile: "config.yaml"
 
 
+if workflow.config_settings.config:
+    sys.exit(
+        "twoturn: --config is not read: a campaign is one file, so write it there."
+    )
 if len(workflow.configfiles) != 1:
-    raise WorkflowError("One campaign at a time: give exactly one --configfile.")
+    sys.exit("twoturn: one campaign at a time: give exactly one --configfile.")
 if Path.cwd() != ROOT:
-    raise WorkflowError("Run snakemake in the folder that holds this Snakefile.")
+    sys.exit("twoturn: run snakemake in the folder that holds the Snakefile.")
 
 CAMPAIGN = os.path.relpath(workflow.configfiles[0])
 try:
     LOADED = campaign.load(CAMPAIGN, ROOT)
 except UserError as error:
-    raise WorkflowError(str(error))
+    sys.exit(f"twoturn: {error}")
 PLAN = LOADED.plan
 LOCK = f"locks/{PLAN.machine}.json"
 RESULTS = f"results/{PLAN.name}" if PLAN.name else "results"
@@ -77,7 +80,7 @@ onstart:
             LOADED, missing, lambda line: print(line, file=sys.stderr)
         )
     except UserError as error:
-        raise WorkflowError(str(error))
+        sys.exit(f"twoturn: {error}")
 
 
 onsuccess:

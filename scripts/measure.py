@@ -52,9 +52,7 @@ def run(wanted: argparse.Namespace, root: Path, say: measure.Say) -> int:
         session.watch(sitting, lambda: os.kill(os.getpid(), signal.SIGTERM))
     begun = time.monotonic()
     with session.hold_round():
-        measure.run_round(
-            loaded, series, wanted.round, sitting, wanted.log.with_suffix(""), say
-        )
+        measure.run_round(loaded, series, wanted.round, sitting, wanted.log.with_suffix(""), say)
     print(progress.line(loaded, series, wanted.round, time.monotonic() - begun), file=sys.stderr)
     if machine is not None:
         machine.close()

@@ -25,13 +25,15 @@ checkpoints:
   demo-dflash: {path: checkpoints/demo/dflash}
 series:
   modes:
-    workload: {kind: conversation, prompt_tokens: 600, turns: 2, turn_tokens: 48, max_tokens: 48, seed: 7}
+    workload:
+      {kind: conversation, prompt_tokens: 600, turns: 2, turn_tokens: 48, max_tokens: 48, seed: 7}
     rounds: 2
     reference: plain
     arms:
       plain: {checkpoint: demo, server: mlx-vlm}
       mtp: {checkpoint: demo, server: mlx-vlm, speculation: mtp, block_size: 3, draft: demo-mtp}
-      dflash: {checkpoint: demo, server: mlx-vlm, speculation: dflash, block_size: 4, draft: demo-dflash}
+      dflash:
+        {checkpoint: demo, server: mlx-vlm, speculation: dflash, block_size: 4, draft: demo-dflash}
       cache_off: {checkpoint: demo, server: mlx-vlm, settings: {prefix_cache: false}}
 """
 
@@ -90,7 +92,7 @@ def test_our_clock_agrees_with_the_servers(rows: list[dict[str, Any]]) -> None:
 def test_the_servers_own_figures_agree_with_the_cells(
     clone: Clone, rows: list[dict[str, Any]], tmp_path: Path
 ) -> None:
-    """The same requests by another client, not streamed, to fresh servers: equal counts."""
+    """The same requests by a client of the standard library to fresh servers: equal counts."""
     loaded = campaign.load("campaign.yaml", clone.folder)
     series = loaded.plan.one("modes")
     text = (clone.folder / series.workload.text).read_text(encoding="utf-8")
@@ -103,6 +105,7 @@ def test_the_servers_own_figures_agree_with_the_cells(
         python = next((REPOSITORY / ".twoturn/envs").glob("mlx-vlm-*/bin/python"))
         port = servers.free_port()
         place = engines.Place(
+            REPOSITORY,
             folder,
             port,
             python,
@@ -113,7 +116,7 @@ def test_the_servers_own_figures_agree_with_the_cells(
         seen = {row["turn"]: row for row in rows if (row["arm"], row["round"]) == (arm.name, 1)}
         with servers.run(launch, port, folder / "log") as running:
             send_warm_up(running, series.workload, text, tokenizer)
-            (dialogue,) = workloads.dialogues(series.workload, text, tokenizer, "01")
+            (dialogue,) = workloads.dialogues(series.workload, text, tokenizer, "01-round")
             messages = []
             for turn, user in enumerate(dialogue.messages, start=1):
                 messages.append({"role": "user", "content": user})
@@ -125,29 +128,39 @@ def test_the_servers_own_figures_agree_with_the_cells(
                 assert timings["cache_n"] == row["cached_tokens"]
                 assert answer["usage"]["completion_tokens"] == row["completion_tokens"]
                 assert timings["draft_kind"] == (arm.speculation if arm.draft else None)
-                messages.append(answer["choices"][0]["message"])
+                messages.append({"role": "assistant", "content": answer["text"]})
 
 
 def send_warm_up(
     running: servers.Running, workload: config.Workload, text: str, tokenizer: Any
 ) -> None:
     one = workload.model_copy(update={"kind": "chat", "turns": 1})
-    (dialogue,) = workloads.dialogues(one, text, tokenizer, "01-warmup")
+    (dialogue,) = workloads.dialogues(one, text, tokenizer, "01-round-warmup")
     ask(running, [{"role": "user", "content": dialogue.messages[0]}], 32)
 
 
 def ask(running: servers.Running, messages: list[Any], max_tokens: int) -> dict[str, Any]:
+    """The last usage and timings of a streamed answer, and its text."""
     body = {
         "model": running.model,
         "messages": messages,
         "max_tokens": max_tokens,
         "temperature": 0,
+        "stream": True,
+        "stream_options": {"include_usage": True},
     }
     request = urllib.request.Request(
         f"{running.base_url}/v1/chat/completions",
         json.dumps(body).encode(),
         {"content-type": "application/json"},
     )
+    found: dict[str, Any] = {"text": ""}
     with urllib.request.urlopen(request, timeout=120) as answer:
-        found: dict[str, Any] = json.load(answer)
-        return found
+        for line in answer.read().split(b"\n"):
+            if not line.startswith(b"data: {"):
+                continue
+            chunk = json.loads(line.removeprefix(b"data: "))
+            found |= {key: chunk[key] for key in ("usage", "timings") if chunk.get(key)}
+            for choice in chunk["choices"]:
+                found["text"] += choice["delta"]["content"] or ""
+    return found

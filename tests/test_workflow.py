@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import shutil
@@ -55,7 +56,7 @@ def assert_planned_order(clone: Clone) -> None:
             series.round_numbers()[::2], series.round_numbers()[1::2], strict=True
         ):
             assert series.order(odd) == tuple(reversed(series.order(even)))
-        assert all(before[1] < after[0] for before, after in zip(seen, seen[1:], strict=False))
+        assert all(before[1] < after[0] for before, after in itertools.pairwise(seen))
 
 
 def processes_of(clone: Clone) -> list[psutil.Process]:
@@ -99,7 +100,9 @@ def test_both_articles_tell_it(measured: Clone) -> None:
     polish = (measured.folder / "reports/scripted/article_pl.md").read_text()
     assert "`fast` decodes faster than `plain`" in english
     assert "On these prompts `same` decodes" not in english
-    assert "Na tych promptach `fast` dekoduje szybciej niż `plain`" in polish.replace("wariant ", "")
+    assert "Na tych promptach `fast` dekoduje szybciej niż `plain`" in polish.replace(
+        "wariant ", ""
+    )
     assert len(english.splitlines()) == len(polish.splitlines())
 
 
@@ -293,3 +296,55 @@ def test_an_interrupt_leaves_nothing_behind(
     assert_quiet(clone)
     assert_no_torn_round(clone)
     assert not list(clone.folder.glob("results/**/.*"))
+
+
+@pytest.fixture(scope="module")
+def idle(tmp_path_factory: pytest.TempPathFactory) -> Clone:
+    """A clone in which nothing is measured."""
+    return Clone(tmp_path_factory.mktemp("idle") / "clone")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line"),
+    [
+        ("rounds: 2", "rounds: 3", "campaign.yaml: series.speeds: rounds: 3 is odd"),
+        ("rounds: 2", "round: 2", "series.speeds.round: unknown key; did you mean 'rounds'?"),
+        ("fast: {", "null: {", "YAML reads the key 'null' as NoneType, not as text; choose"),
+        ("fast: {", "off: {", "YAML reads the key 'off' as bool, not as text; choose"),
+        ("fast: {", "1e3: {", "'1e3' is no usable name; begin with a letter"),
+        ("same: {", "Fast: {", "'fast' share the file name 'fast'; rename one"),
+        (
+            "checkpoints/second",
+            "checkpoints/nowhere",
+            "checkpoints.second.path: the folder checkpoints/nowhere is missing; put the",
+        ),
+        ('"{python}"', "no-such-program", "servers.even.command: the program 'no-such-program'"),
+        (
+            '[--speed, "1.3"]',
+            "[--refuse]",
+            "campaign.yaml: series.speeds.arms.fast: the model id 'models/first' does not answer",
+        ),
+    ],
+)
+def test_a_mistake_is_one_line_before_anything_is_measured(
+    idle: Clone, old: str, new: str, line: str
+) -> None:
+    file = idle.scripted(rounds=2)
+    text = file.read_text()
+    assert old in text
+    file.write_text(text.replace(old, new, 1))
+    done = idle.snakemake(*CONFIG, "--cores", "1")
+    assert done.returncode != 0
+    told = [one for one in done.stderr.splitlines() if one.startswith("twoturn: ")]
+    assert line in told[0]
+    assert set(told) == {told[0]}  # a failed job's log repeats it
+    assert "Traceback" not in done.stderr
+    assert not list(idle.folder.glob("results/**/*.parquet"))
+    assert_quiet(idle)
+
+
+def test_config_on_the_command_line_is_refused(idle: Clone) -> None:
+    idle.scripted(rounds=2)
+    done = idle.snakemake("-n", *CONFIG, "--config", "name=x")
+    assert "twoturn: --config is not read" in done.stderr
+    assert done.returncode != 0

@@ -17,10 +17,13 @@ PARTS = (
 SCRIPTED = """
 name: scripted
 servers:
-  even: {{command: ["{{python}}", {server}, --port, "{{port}}", --model, "{{model}}", --noise, "0.02",
-         --tok-s, "600", --ttft-ms, "10"], version: "1.0"}}
-  other: {{command: ["{{python}}", {server}, --port, "{{port}}", --model, "{{model}}", --noise, "0.02",
-          --tok-s, "600", --ttft-ms, "10"], version: "{other_version}"}}
+  even:
+    command: &scripted ["{{python}}", tests/servers/scripted.py, --port, "{{port}}",
+      --model, "{{model}}", --noise, "0.02", --tok-s, "600", --ttft-ms, "10"]
+    version: "1.0"
+  other:
+    command: *scripted
+    version: "{other_version}"
 checkpoints:
   first: {{path: checkpoints/first}}
   second: {{path: checkpoints/second}}
@@ -70,7 +73,6 @@ class Clone:
         file = self.folder / "campaign.yaml"
         file.write_text(
             SCRIPTED.format(
-                server=self.folder / "tests/servers/scripted.py",
                 rounds=rounds,
                 pair_rounds=pair_rounds,
                 other_version=other_version,

@@ -1,2 +1,1 @@
 """twoturn measures local LLM serving configurations and writes the article about them."""
-

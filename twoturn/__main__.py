@@ -51,7 +51,7 @@ def plan_lines(loaded: Loaded) -> Iterator[str]:
 
 def write_lock(file: str, name: str | None, root: Path) -> str:
     """Look at this machine and write its lock. Says where."""
-    entry = config.load(root / file)
+    entry = config.load(file, root)
     target = name or entry.machine
     lock.write(target, lock.observe(entry, root), root)
     return lock.path(target)

@@ -23,8 +23,11 @@ class Loaded:
 
 
 def load(file: str, root: Path) -> Loaded:
-    """Read a campaign file and plan it. Writes `locks/local.json` on first use. Raises UserError."""
-    campaign = config.load(root / file) if not Path(file).is_absolute() else config.load(file)
+    """Read a campaign file and plan it. Writes `locks/local.json` on first use.
+
+    Raises UserError.
+    """
+    campaign = config.load(file, root)
     engines.check(campaign, file)
     machine = lock.load(campaign, root)
     found = recipes.collect(campaign, file, root, machine)

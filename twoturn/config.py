@@ -275,7 +275,7 @@ class _Loader(yaml.SafeLoader):
 def parse(text: str, file: str | Path) -> Campaign:
     """The campaign in `text`; `file` only names it in errors. Raises UserError."""
     try:
-        data = yaml.load(text, Loader=_Loader)  # noqa: S506 - _Loader is a SafeLoader
+        data = yaml.load(text, Loader=_Loader)
     except UserError as error:
         raise UserError(error.what, file=file, key=error.key, cure=error.cure) from None
     except yaml.YAMLError as error:
@@ -291,10 +291,10 @@ def parse(text: str, file: str | Path) -> Campaign:
         raise _first(error, file) from None
 
 
-def load(file: str | Path) -> Campaign:
-    """Read and check one campaign file. Raises UserError."""
+def load(file: str | Path, root: Path = Path()) -> Campaign:
+    """Read and check one campaign file, relative to `root`. Raises UserError that names `file`."""
     try:
-        text = Path(file).read_text(encoding="utf-8")
+        text = (root / file).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"cannot be read ({error.__class__.__name__})", file=file) from None
     return parse(text, file)

@@ -1,4 +1,4 @@
-"""The one error that a user can cause, and how it is told: what, where, and the cure, in one line."""
+"""The one error that a user can cause, told in one line: what, where, and the cure."""
 
 from __future__ import annotations
 

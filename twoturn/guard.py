@@ -20,7 +20,7 @@ POLL_S = 0.05
 
 
 def _die_with_parent() -> None:
-    """On Linux the kernel kills the server if this guard itself is killed; macOS has no such call."""
+    """On Linux the kernel kills the server with its guard; macOS has no such call."""
     if sys.platform == "linux":
         import ctypes
 

@@ -175,8 +175,8 @@ def divergence(text: str, other: str) -> int | None:
     """Index of the first character that differs, None where the texts are the same."""
     if text == other:
         return None
-    common = os.path.commonprefix([text, other])
-    return len(common)
+    pairs = enumerate(zip(text, other, strict=False))
+    return next((index for index, (a, b) in pairs if a != b), min(len(text), len(other)))
 
 
 # --- one cell ------------------------------------------------------------------------------------
@@ -379,7 +379,7 @@ def _or_give_up(this: Round, arm: Arm, kind: str, fault: servers.ServerFault, ta
         f"{fault} (last line of its log: {privacy.redact(last[0], this.loaded.root)})",
         file=this.loaded.file,
         key=f"series.{this.series.name}.arms.{arm.name}",
-        cure=f"look into {this.log_folder.relative_to(this.loaded.root)}",
+        cure=f"see {this.log_folder}/{kind}-{arm.slug}.server.log",
     )
 
 

@@ -144,9 +144,7 @@ def make(
 ) -> Plan:
     """(campaign, lock, recipes) to the plan. Recipes come from `recipes.collect`."""
     facts = {key: lock["machine"].get(key) for key in MACHINE_FACTS}
-    series = tuple(
-        _series(name, entry, facts, recipes) for name, entry in campaign.series.items()
-    )
+    series = tuple(_series(name, entry, facts, recipes) for name, entry in campaign.series.items())
     return Plan(campaign.name, campaign.machine, tuple(campaign.languages), facts, series)
 
 
@@ -171,9 +169,7 @@ def _series(
         "reference": entry.reference,
         "arms": {arm.name: _arm_recipe(arm, recipes) for arm in arms},
     }
-    return Series(
-        name, entry.workload, entry.rounds, entry.reference, null_arm, tuple(arms), spec
-    )
+    return Series(name, entry.workload, entry.rounds, entry.reference, null_arm, tuple(arms), spec)
 
 
 def _arm(
@@ -253,9 +249,9 @@ def _arm_changes(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> I
         more = f" and {len(moved) - 3} more packages" if len(moved) > 3 else ""
         yield f"environment of {server}: {', '.join(moved[:3])}{more}"
     rest = ("adapter", "environment_sha256", "command", "attached")
-    if not moved and old_server.get("version") == new_server.get("version"):
-        if any(old_server.get(key) != new_server.get(key) for key in rest):
-            yield f"recipe of {server} changed"
+    told = moved or old_server.get("version") != new_server.get("version")
+    if not told and any(old_server.get(key) != new_server.get(key) for key in rest):
+        yield f"recipe of {server} changed"
     for key in ("checkpoint", "draft"):
         if old[key] != new[key]:
             yield f"{key} of {name} changed"

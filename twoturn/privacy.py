@@ -8,7 +8,6 @@ import socket
 from pathlib import Path
 from typing import Any
 
-
 GENERIC = {"root", "user", "admin", "runner", "ubuntu", "debian", "localhost"}  # name nobody
 
 

@@ -28,7 +28,7 @@ def why(series: Series, root: Path) -> str:
     if len(missing) < series.rounds:
         return f"{len(missing)} of {series.rounds} rounds are missing"
     spec = privacy.redact_all(dict(series.spec), root)  # as it is written beside the cells
-    earlier = [
+    earlier: list[list[str]] = [
         changed
         for file in sorted(folder.parent.glob("*/spec.json"))
         if file.parent != folder and _measured(file.parent) and (old := _read(file))
@@ -36,7 +36,7 @@ def why(series: Series, root: Path) -> str:
     ]
     if not earlier:
         return "not measured yet"
-    return "; ".join(min(earlier, key=lambda words: len(words)))  # the nearest earlier measurement
+    return "; ".join(min(earlier, key=len))  # the nearest earlier measurement
 
 
 def _measured(folder: Path) -> bool:

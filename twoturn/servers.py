@@ -221,9 +221,7 @@ def _pid(guard: subprocess.Popen[bytes], launch: Launch, log_file: Path) -> int:
     assert guard.stdout is not None
     line = guard.stdout.readline()
     if not line:
-        raise ServerFault(
-            "start_failed", f"{launch.argv[0]} cannot be started", log_tail(log_file)
-        )
+        raise ServerFault("start_failed", f"{launch.argv[0]} cannot be started", log_tail(log_file))
     pid: int = json.loads(line)["pid"]
     return pid
 

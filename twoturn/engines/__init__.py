@@ -13,9 +13,7 @@ from twoturn.engines.mlx_lm import MlxLm
 from twoturn.engines.mlx_vlm import MlxVlm
 from twoturn.errors import UserError
 
-ADAPTERS: dict[str, type[Engine]] = {
-    adapter.name: adapter for adapter in (MlxVlm, MlxLm, Command)
-}
+ADAPTERS: dict[str, type[Engine]] = {adapter.name: adapter for adapter in (MlxVlm, MlxLm, Command)}
 
 __all__ = ["ADAPTERS", "Engine", "Place", "Telemetry", "check", "get", "scale"]
 

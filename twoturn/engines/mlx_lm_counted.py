@@ -17,7 +17,7 @@ generate = server.stream_generate
 
 
 def counted(*args: Any, **kwargs: Any) -> Iterator[Any]:
-    """What the server's generator yields, counted. Only the path with a draft comes through here."""
+    """What the server's generator yields, counted; only requests with a draft come through here."""
     tokens = from_draft = 0
     try:
         for response in generate(*args, **kwargs):
