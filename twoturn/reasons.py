@@ -36,7 +36,8 @@ def why(series: Series, root: Path) -> str:
     ]
     if not earlier:
         return "not measured yet"
-    return "; ".join(min(earlier, key=len))  # the nearest earlier measurement
+    nearest = min(earlier, key=len)
+    return "; ".join(nearest)
 
 
 def _measured(folder: Path) -> bool:
