@@ -5,7 +5,7 @@
     snakemake --configfile campaigns/x.yaml --cores 1
 
 A campaign (config.yaml) and the lock of a machine (locks/) make a plan; every cell of the plan is a
-file; rules only start scripts. Read on in workflow/rules/: measure, analysis, report.
+file; rules only start scripts. Read on in workflow/rules/: checkpoints, measure, analysis, report.
 """
 
 import os
@@ -65,6 +65,7 @@ rule all:
 
 
 include: "workflow/rules/common.smk"
+include: "workflow/rules/checkpoints.smk"
 include: "workflow/rules/measure.smk"
 include: "workflow/rules/analysis.smk"
 include: "workflow/rules/report.smk"

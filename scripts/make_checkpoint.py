@@ -16,7 +16,7 @@ def main() -> int:
     root = Path.cwd()
     try:
         campaign = config.load(wanted.campaign)
-        if wanted.name not in campaign.checkpoints or not making.is_made(wanted.name, campaign):
+        if wanted.name not in campaign.checkpoints or not campaign.checkpoints[wanted.name].make:
             raise UserError(
                 f"no checkpoint {wanted.name!r} is made here",
                 file=wanted.campaign,

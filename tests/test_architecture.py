@@ -15,15 +15,17 @@ PACKAGE = Path(__file__).parents[1] / "twoturn"
 
 # A module may import from the layers above its own line of this table only.
 LAYERS = """
-errors privacy
+errors privacy hashes
 config
+checkpoints
+making
 recipes plan
 machine cells
 lock
 stream
 metrics
 client
-session guard servers tokens checkpoints reasons
+session guard servers tokens reasons
 workloads
 engines.base
 engines.*
@@ -51,6 +53,7 @@ ANALYSIS = {"stats", "contrasts", "claims", "numbers", "i18n", "figures", "artic
 NETWORK = {"httpx", "socket", "http", "urllib", "requests", "aiohttp", "ssl", "asyncio", "uv"}
 MAY = {
     "client": {"httpx", "asyncio"},
+    "making": {"uv"},  # fetches a package that carries weights
     "servers": {"socket", "uv"},  # free and listening ports; uv makes environments
     "privacy": {"socket"},  # the host's name, to take it out of texts
 }

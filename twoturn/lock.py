@@ -17,7 +17,7 @@ from twoturn import machine
 from twoturn.config import Campaign
 from twoturn.errors import UserError
 from twoturn.plan import MACHINE_FACTS
-from twoturn.recipes import folder_digest
+from twoturn.hashes import folder_digest
 
 SCHEMA = 1
 

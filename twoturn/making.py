@@ -28,15 +28,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from twoturn import config, privacy
+from twoturn import checkpoints, config, privacy
 from twoturn.errors import UserError
+from twoturn.hashes import Hashes, folder_digest
 
 if TYPE_CHECKING:
     import mlx.core as mx
 
-MADE = "checkpoints/made"
 SCHEMA = 1
-BITS = (2, 3, 4, 5, 6, 8)
 TEXT_TYPE, WRAPPED_TYPE = "qwen3_5_text", "qwen3_5"
 OUTPUT_PROJECTIONS = ("out_proj.weight", "o_proj.weight", "down_proj.weight")
 LAYER = re.compile(r"^(.*\blayers\.)(\d+)(\..*)$")
@@ -45,15 +44,6 @@ Weights = dict[str, "mx.array"]
 
 
 # --- what everybody calls -------------------------------------------------------------------------
-
-
-def is_made(name: str, campaign: config.Campaign) -> bool:
-    return campaign.checkpoints[name].make is not None
-
-
-def folder(name: str, root: Path) -> Path:
-    """Where a made checkpoint lies."""
-    return root / MADE / config.slug(name)
 
 
 def ensure(
@@ -69,13 +59,13 @@ def ensure(
     """
     entry = campaign.checkpoints[name]
     if entry.make is None:
-        return _given(name, entry, root, file)
+        return checkpoints.folder(name, campaign, file, root)
     key = f"checkpoints.{name}.make"
-    plan = steps(entry.make, file, key)
+    plan = entry.make.steps()
     source_name = plan.get("from")
     source = None if source_name is None else ensure(source_name, campaign, root, file, say)
     wanted = recipe_of(plan, None if source is None else source_recipe(source, root))
-    target = folder(name, root)
+    target = checkpoints.made_folder(name, root)
     target.parent.mkdir(parents=True, exist_ok=True)
     with _locked(target.with_name(f".{target.name}.lock")):
         if _is_made_as(target, wanted):
@@ -85,43 +75,6 @@ def ensure(
             make(plan, source, partial, file, key)
             _write_json(partial / "made.json", {"schema": SCHEMA, "name": name, "recipe": wanted})
     return target
-
-
-def steps(make: Any, file: str = "", key: str = "make") -> dict[str, Any]:
-    """The campaign's `make` as plain data, checked: one of bits, layers, package. Raises UserError.
-
-    `from` names the source; a package needs none.
-    """
-    told = make if isinstance(make, Mapping) else make.model_dump(by_alias=True, exclude_none=True)
-    kinds = [kind for kind in ("bits", "layers", "package") if told.get(kind) is not None]
-    if len(kinds) != 1:
-        raise UserError(
-            f"exactly one of bits, layers, package is wanted, found {kinds or 'none'}",
-            file=file or None,
-            key=key,
-        )
-    kind = kinds[0]
-    if kind == "package":
-        wanted = {name: told.get(name) for name in ("package", "version", "sha256", "file")}
-        if missing := [name for name, value in wanted.items() if not value]:
-            raise UserError(f"a package needs {', '.join(missing)}", file=file or None, key=key)
-        if not re.fullmatch(r"[0-9a-f]{64}", str(wanted["sha256"])):
-            raise UserError(
-                "sha256 must be the 64 hex digits of the wheel", file=file or None, key=key
-            )
-        return wanted
-    if told.get("from") is None:
-        raise UserError(f"{kind} needs `from`, a checkpoint's name", file=file or None, key=key)
-    if kind == "layers":
-        return {"from": told["from"], "layers": int(told["layers"])}
-    if told["bits"] not in BITS:
-        raise UserError(
-            f"{told['bits']} bits cannot be made; mlx_lm.convert knows "
-            + ", ".join(str(bits) for bits in BITS),
-            file=file or None,
-            key=f"{key}.bits",
-        )
-    return {"from": told["from"], "bits": told["bits"], "group_size": told.get("group_size", 64)}
 
 
 def recipe_of(plan: Mapping[str, Any], source: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -137,13 +90,11 @@ def recipe_of(plan: Mapping[str, Any], source: Mapping[str, Any] | None) -> dict
 
 def source_recipe(source: Path, root: Path) -> dict[str, Any]:
     """Recipe of a source: the one that a made source tells, else a hash of its files."""
-    from twoturn import recipes  # which asks this module for the recipe of what is made
-
     told = _json(source / "made.json")
     if told and isinstance(told.get("recipe"), dict):
         return dict(told["recipe"])
-    hashes = recipes._Hashes(root)
-    digest = recipes.folder_digest(source, hashes.of)
+    hashes = Hashes(root)
+    digest = folder_digest(source, hashes.of)
     hashes.save()
     return {"files_sha256": digest}
 
@@ -172,18 +123,6 @@ def make(
             unpack(plan["package"], plan["version"], plan["sha256"], plan["file"], target)
     except UserError as error:
         raise UserError(error.what, file=file or None, key=key, cure=error.cure) from None
-
-
-def _given(name: str, entry: config.Checkpoint, root: Path, file: str) -> Path:
-    place = None if entry.path is None else (root / entry.path).resolve()
-    if place is None or not (place / "config.json").is_file():
-        raise UserError(
-            f"the checkpoint {entry.path or entry.repo} is missing here",
-            file=file or None,
-            key=f"checkpoints.{name}",
-            cure="put it there or name where it is",
-        )
-    return place
 
 
 # --- drafts that fit ------------------------------------------------------------------------------
@@ -236,8 +175,8 @@ def trained_block(draft: Path) -> int | None:
 
 
 def text_config(place: Path) -> dict[str, Any]:
-    """The text model's part of config.json."""
-    told = _json(place / "config.json") or {}
+    """The text model's part of config.json. Raises UserError."""
+    told = _config(place)
     return dict(told.get("text_config") or told)
 
 

@@ -28,6 +28,7 @@ from twoturn import (
     engines,
     lock,
     machine,
+    making,
     metrics,
     privacy,
     servers,
@@ -89,7 +90,10 @@ def preflight(loaded: Loaded, wanted: Sequence[Series], say: Say) -> None:
         )
     arms = [arm for series in wanted for arm in series.arms]
     for name in sorted({arm.checkpoint for arm in arms} | {a.draft for a in arms if a.draft}):
-        checkpoints.folder(name, loaded.campaign, loaded.file, loaded.root)
+        making.ensure(name, loaded.campaign, loaded.root, loaded.file, say)
+    for series in wanted:
+        for arm in series.arms:
+            _check_draft(loaded, series, arm)
     for name in sorted({arm.server for arm in arms}):
         _server_python(loaded, name, say)
         command = loaded.campaign.servers[name].command
@@ -100,6 +104,20 @@ def preflight(loaded: Loaded, wanted: Sequence[Series], say: Say) -> None:
                 key=f"servers.{name}.command",
                 cure="install it or write its full path",
             )
+
+
+def _check_draft(loaded: Loaded, series: Series, arm: Arm) -> None:
+    if arm.draft is None or loaded.campaign.servers[arm.server].command is not None:
+        return  # what a command makes of a draft is its own affair
+    target, draft = (
+        checkpoints.folder(name, loaded.campaign, loaded.file, loaded.root)
+        for name in (arm.checkpoint, arm.draft)
+    )
+    try:
+        making.check_draft(target, draft, arm.speculation, arm.block_size)
+    except UserError as error:
+        key = f"series.{series.name}.arms.{arm.name}"
+        raise UserError(error.what, file=loaded.file, key=key, cure=error.cure) from None
 
 
 def _server_python(loaded: Loaded, server: str, say: Say) -> Path | None:

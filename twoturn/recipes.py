@@ -5,72 +5,18 @@ environments. A recipe tells content, never time or place: touching or moving a 
 from __future__ import annotations
 
 import hashlib
-import json
-import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from twoturn import privacy
+from twoturn import making, privacy
 from twoturn.config import Campaign, Checkpoint, Server
 from twoturn.errors import UserError
+from twoturn.hashes import Hashes, folder_digest, sha256_file
 
 Recipe = dict[str, Any]
 _PIN = re.compile(r"^([A-Za-z0-9_.-]+)==([^\s;\\]+)", re.MULTILINE)
-_HASH_CACHE = ".twoturn/hashes.json"
-
-
-def sha256_file(path: Path) -> str:
-    """Hex digest of a file's bytes."""
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-class _Hashes:
-    """Digests of large files, remembered by size and modification time under `.twoturn/`."""
-
-    def __init__(self, root: Path) -> None:
-        self.file = root / _HASH_CACHE
-        try:
-            known = json.loads(self.file.read_text())
-        except (OSError, ValueError):
-            known = None
-        self.known: dict[str, list[Any]] = known if isinstance(known, dict) else {}
-        self.fresh = False
-
-    def of(self, path: Path) -> str:
-        stat = path.stat()
-        key, stamp = str(path.resolve()), [stat.st_size, stat.st_mtime_ns]
-        if (entry := self.known.get(key)) and entry[:2] == stamp:
-            return str(entry[2])
-        digest = sha256_file(path)
-        self.known[key], self.fresh = [*stamp, digest], True
-        return digest
-
-    def save(self) -> None:
-        if not self.fresh:
-            return
-        try:
-            self.file.parent.mkdir(exist_ok=True)
-            partial = self.file.with_suffix(f".{os.getpid()}")
-            partial.write_text(json.dumps(self.known))
-            partial.replace(self.file)
-        except OSError:
-            pass  # only a memory: without it the files are hashed again
-
-
-def folder_digest(folder: Path, digest: Any = sha256_file) -> str:
-    """sha256 over the sorted (name, sha256) pairs of a folder's files, hidden ones left out."""
-    files = sorted(
-        path
-        for path in folder.rglob("*")
-        if path.is_file()
-        and not any(part.startswith(".") for part in path.relative_to(folder).parts)
-        and path.suffix != ".md"
-    )
-    lines = "".join(f"{path.relative_to(folder).as_posix()} {digest(path)}\n" for path in files)
-    return hashlib.sha256(lines.encode()).hexdigest()
 
 
 def environment(lock_file: Path, shown: str) -> Recipe:
@@ -124,15 +70,15 @@ def server(name: str, entry: Server, file: str, root: Path, found: Mapping[str, 
 
 
 def checkpoint(
-    name: str, campaign: Campaign, file: str, root: Path, found: Mapping[str, str], hashes: Any
+    name: str, campaign: Campaign, file: str, root: Path, found: Mapping[str, str], hashes: Callable[[Path], str]
 ) -> Recipe:
     """Recipe of one checkpoint: repo@commit, a hash of its files, or how it is made."""
     entry: Checkpoint = campaign.checkpoints[name]
     if entry.repo is not None:
         return {"repo": entry.repo, "revision": entry.revision}
-    if entry.make is not None:
-        source = checkpoint(entry.make.from_, campaign, file, root, found, hashes)
-        return {"from": source, "bits": entry.make.bits, "group_size": entry.make.group_size}
+    if (made := entry.make) is not None:
+        source = made.from_ and checkpoint(made.from_, campaign, file, root, found, hashes)
+        return making.recipe_of(made.steps(), source or None)
     folder = root / str(entry.path)
     if folder.is_dir():
         if not (folder / "config.json").is_file():
@@ -155,7 +101,7 @@ def checkpoint(
 
 def collect(campaign: Campaign, file: str, root: Path, lock: Mapping[str, Any]) -> Recipe:
     """All recipes of a campaign: {"texts": …, "servers": …, "checkpoints": …}. Raises UserError."""
-    hashes = _Hashes(root)
+    hashes = Hashes(root)
     texts: dict[str, str] = {}
     for name, series in campaign.series.items():
         path = root / series.workload.text

@@ -4,7 +4,7 @@ Measuring jobs have no input files, so they cannot depend on these rules: they m
 themselves, by the same call. What lies here already is kept unless its recipe changed.
 """
 
-from twoturn import config, making
+from twoturn import checkpoints
 
 for made in sorted(
     name
@@ -16,8 +16,8 @@ for made in sorted(
         name:
             f"make_{made.replace('-', '_').replace('.', '_')}"
         output:
-            f"{making.MADE}/{config.slug(made)}/config.json",
-            f"{making.MADE}/{config.slug(made)}/made.json",
+            f"{checkpoints.made_folder(made, Path())}/config.json",
+            f"{checkpoints.made_folder(made, Path())}/made.json",
         log:
             f"logs/checkpoints/{made}.log",
         params:
