@@ -29,7 +29,10 @@ def main() -> int:
             pq.read_table(wanted.cells).drop_columns(["chunk_times_s"]).to_pandas(),
             pq.read_table(wanted.contrasts),
             pq.read_table(wanted.claims),
-            pictures(loaded.plan, wanted.figures, wanted.language, wanted.output.parent),
+            *(
+                pictures(kind, loaded.plan, wanted.figures, wanted.language, wanted.output.parent)
+                for kind in ("slots", "forest")
+            ),
         )
         text = article.render(wanted.language, data)
     except UserError as error:
@@ -40,10 +43,10 @@ def main() -> int:
     return 0
 
 
-def pictures(plan: Plan, folder: Path, language: str, start: Path) -> dict[str, str]:
+def pictures(kind: str, plan: Plan, folder: Path, language: str, start: Path) -> dict[str, str]:
     """Series → link to its picture, relative to the article; only pictures that are there."""
     files = {
-        series.name: folder / f"slots_{config.slug(series.name)}_{language}.svg"
+        series.name: folder / f"{kind}_{config.slug(series.name)}_{language}.svg"
         for series in plan.series
     }
     return {

@@ -36,11 +36,16 @@ stats.base
 stats.ols stats.hodges_lehmann
 stats.pair_fit stats.drift_curve
 stats.verdict
+stats.stacking
 stats
 contrasts
 claims
 numbers i18n sources
 figures
+forest
+article.data article.view
+article.series
+article.sections
 article
 __main__
 """
@@ -49,7 +54,7 @@ LAYER = {
 }
 # Analysis reads cells and never measures; measuring never analyses.
 MEASURING = {"stream", "metrics", "client", "session", "guard", "servers", "engines", "measure"}
-ANALYSIS = {"stats", "contrasts", "claims", "numbers", "i18n", "figures", "article"}
+ANALYSIS = {"stats", "contrasts", "claims", "numbers", "i18n", "figures", "forest", "article"}
 NETWORK = {"httpx", "socket", "http", "urllib", "requests", "aiohttp", "ssl", "asyncio", "uv"}
 MAY = {
     "client": {"httpx", "asyncio"},
@@ -206,3 +211,11 @@ def test_the_table_finds_what_points_upward(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setitem(LAYER, "errors", 99)
     with pytest.raises(AssertionError, match="errors"):
         test_imports_point_downward("config")
+
+
+def test_the_documented_layers_are_these() -> None:
+    page = PACKAGE.parent / "docs" / "architecture.md"
+    section = page.read_text(encoding="utf-8").split("\n## Layers\n")[1].split("\n## ")[0]
+    lines = [line for line in section.splitlines() if line.startswith("| `")]
+    told = [re.findall(r"`([\w.*]+)`", line.split("|")[1]) for line in lines]
+    assert told == [line.split() for line in LAYERS.splitlines() if line]

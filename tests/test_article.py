@@ -10,7 +10,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from twoturn import article, cells, claims, config, contrasts, i18n, numbers, plan
+from twoturn import article, cells, claims, config, contrasts, i18n, metrics, numbers, plan
+from twoturn.article import sections
+from twoturn.article import series as series_sections
+from twoturn.article.view import STATUSES, View, code
 from twoturn.campaign import Loaded
 
 DEMO_CELLS = Path(__file__).parent / "fixtures" / "cells_demo.parquet"
@@ -97,7 +100,9 @@ def demo_cells(campaign: Loaded) -> pd.DataFrame:
 def data_of(campaign: Loaded, table: pd.DataFrame, **figures: str) -> article.Data:
     found = contrasts.from_cells(table, campaign.plan.series)
     told = claims.from_contrasts(found, campaign.plan.series)
-    return article.gather(campaign, table, found, told, figures)
+    return article.gather(
+        campaign, table, found, told, figures, {"two_turns": "figures/forest_two_turns_en.svg"}
+    )
 
 
 def both(data: article.Data) -> dict[str, str]:
@@ -135,7 +140,7 @@ def check(text: str, language: str, data: article.Data) -> None:
 
 def without_claims(text: str, language: str, data: article.Data) -> str:
     """What is left of an article when the sentences of claims and the verdicts are taken out."""
-    view = article.View(language)
+    view = View(language)
     for series in data.series:
         for row in series.claims:
             text = text.replace(view.claim(row), "")
@@ -184,9 +189,9 @@ def test_an_article_of_the_same_data_is_the_same(campaign: Loaded) -> None:
 
 def test_names_are_escaped(demo: dict[str, str]) -> None:
     assert "Some &lt;chip&gt; \\| X\\_1" in demo["en"]
-    assert article.code("a`b|c") == "a\\`b\\|c"
-    assert article.code("a|b") == "a\\|b"
-    assert article.code("plain_x") == "`plain_x`"
+    assert code("a`b|c") == "a\\`b\\|c"
+    assert code("a|b") == "a\\|b"
+    assert code("plain_x") == "`plain_x`"
 
 
 def test_nothing_is_measured_yet(campaign: Loaded) -> None:
@@ -203,6 +208,7 @@ def test_no_tables_of_contrasts_and_claims(campaign: Loaded) -> None:
         demo_cells(campaign),
         contrasts.SCHEMA.empty_table(),
         claims.SCHEMA.empty_table(),
+        {},
         {},
     )
     both(data)
@@ -244,7 +250,8 @@ def test_failed_rows_are_shown_with_their_reason(campaign: Loaded) -> None:
     texts = both(data_of(campaign, table))
     assert "Of 224 requests 1 is excluded" in texts["en"]
     assert (
-        "| round | 1 | 1 | `stopped_early` | 12 of 64 tokens \\| then &lt;stop&gt; |" in texts["en"]
+        "| round | 1 | 1 | `stopped_early`: the answer is shorter than asked for "
+        "| 12 of 64 tokens \\| then &lt;stop&gt; |" in texts["en"]
     )
     assert "a request failed with the status `stopped_early`" in texts["en"]
 
@@ -307,13 +314,111 @@ series:
     assert texts["en"].startswith("<!-- campaign: alone__x;")
 
 
+SQUARE = """
+servers: {mlx-vlm: {install: workflow/envs/mlx-vlm.lock}}
+checkpoints:
+  demo: {path: checkpoints/demo/target}
+  demo-8: {make: {from: demo, bits: 8}}
+  demo-deep: {make: {from: demo, layers: 16}}
+  demo-mtp: {path: checkpoints/demo/mtp}
+series:
+  two_turns:
+    workload: {kind: conversation, prompt_tokens: 1500, turns: 2, turn_tokens: 48, max_tokens: 64}
+    reference: plain
+    arms:
+      plain: {checkpoint: demo, server: mlx-vlm}
+      mtp: &mtp
+        {checkpoint: demo, server: mlx-vlm, speculation: mtp, block_size: 3, draft: demo-mtp}
+      dflash: {checkpoint: demo-8, server: mlx-vlm}
+      cache_off: {<<: *mtp, checkpoint: demo-8}
+"""
+
+
+def square_of(**facts: Any) -> Loaded:
+    """The demo read as a square: dflash stands for the other checkpoint, cache_off for both."""
+    square = loaded(SQUARE, **facts)
+    source = square.recipes["checkpoints"]["demo"]
+    square.recipes["checkpoints"]["demo-8"] = {"from": source, "bits": 8, "group_size": 64}
+    square.recipes["checkpoints"]["demo-deep"] = {"from": source, "layers": 16}
+    return square
+
+
+def square_cells(square: Loaded) -> pd.DataFrame:
+    table = demo_cells(square)
+    table = table[
+        (table["series"] == "two_turns") & (table["arm"] != config.null_name("plain"))
+    ].copy()
+    series = square.plan.one("two_turns")
+    rng = np.random.default_rng(3)
+    rows = table["kind"] == "round"
+    places = {
+        (number, arm): (number - 1) * 4 + place
+        for number in series.round_numbers()
+        for place, arm in enumerate(series.order(number))
+    }
+    where = [places[key] for key in zip(table["round"], table["arm"], strict=True)]
+    start = pd.Timestamp("2026-11-29T18:00Z") + pd.to_timedelta(np.array(where) * 100, unit="s")
+    table.loc[rows, "started_at"] = start[rows.to_numpy()]
+    table.loc[rows, "start_monotonic_s"] = np.array(where, dtype=float)[rows.to_numpy()] * 100
+    table["session_id"] = "one"
+    speed = {"plain": 1.0, "mtp": 1.5, "dflash": 0.7, "cache_off": 1.5 * 0.7 * 0.8}
+    noise = np.exp(rng.normal(0, 0.01, len(table)))
+    table["decode_s"] = table["decode_tokens"] / (100 * table["arm"].map(speed) * noise)
+    return table
+
+
+def test_precision_and_speculation_together() -> None:
+    square = square_of()
+    texts = both(data_of(square, square_cells(square)))
+    assert "## Precision and speculation together" in texts["en"]
+    assert "Together `dflash` and `mtp` give less than the product of their ratios" in texts["en"]
+    assert "Razem `dflash` i `mtp` dają mniej niż iloczyn ich stosunków" in texts["pl"]
+    assert "must not be read as a Mac's" in texts["en"]
+    assert "nie wolno przenosić na Maca" in texts["pl"]
+    assert re.search(r"\| Both, of that product \| (7\d|8\d)(\.\d)?% \| \d+", texts["en"])
+    assert "stacking" not in texts["en"].partition("## Precision")[0].lower()
+    assert "padded with layers that add nothing to: 16" in texts["en"]
+    metal = square_of(accelerator="metal")
+    table = square_cells(metal)
+    assert "scalar loops" not in both(data_of(metal, table))["en"]
+
+
+def test_a_square_that_says_nothing() -> None:
+    square = square_of()
+    table = square_cells(square)
+    empty = both(data_of(square, table[table["arm"] == "none of them"]))
+    assert "Stacking of the decode speed, `cache_off` against `plain`: not measured" in empty["en"]
+    table.loc[table["arm"] == "mtp", "status"] = "stopped_early"
+    silent = both(data_of(square, table))
+    assert "Both, of that product | n/d | n/d |" in silent["en"]
+    assert "`cache_off` against `plain`: no comparison, because a request failed" in silent["en"]
+
+
+def test_without_a_square_the_section_is_not_there(demo: dict[str, str]) -> None:
+    assert "Precision and speculation" not in demo["en"]
+    assert "](figures/forest_two_turns_en.svg)" in demo["en"]
+    assert demo["en"].count("figures/forest_") == 1
+
+
+def test_every_status_of_a_request_has_words() -> None:
+    assert set(metrics.STATUSES) - {"ok"} <= set(STATUSES)
+    assert View("en").status("new_fault") == "`new_fault`"
+    assert View("pl").status("slept") == "`slept`: maszyna zasnęła w trakcie żądania"
+
+
 def test_templates_hold_no_comparison_and_no_number() -> None:
     for file in article.TEMPLATES.glob("*.j2"):
         text = file.read_text(encoding="utf-8")
         assert not COMPARING["en"].search(text), file.name
         said = re.sub(r"\{%.*?%\}|\{\{.*?\}\}|^#+", "", text, flags=re.DOTALL | re.MULTILINE)
         assert not re.search(r"\d", said), file.name
-    mine = {**article.VERDICT_RULES, **article.FACTS, **article.CHAT, **article.CONVERSATION}
+    mine = {
+        **sections.VERDICT_RULES,
+        **sections.FACTS,
+        **series_sections.CHAT,
+        **series_sections.CONVERSATION,
+        **STATUSES,
+    }
     for language in LANGUAGES:
         words = i18n.translator(language)
         assert not any(COMPARING[language].search(words.gettext(text)) for text in mine.values())
@@ -321,4 +426,4 @@ def test_templates_hold_no_comparison_and_no_number() -> None:
 
 def test_every_template_is_a_section() -> None:
     names = {file.name.removesuffix(".md.j2") for file in article.TEMPLATES.iterdir()}
-    assert names == {name for name, _ in article.SECTIONS}
+    assert names == {name for name, _ in sections.SECTIONS}

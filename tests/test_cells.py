@@ -170,9 +170,7 @@ def test_a_broken_file_is_named(tmp_path: Path, damage: Any) -> None:
         cells.read(file)
     line = str(caught.value)
     assert line.startswith(f"{file}: not a whole cell (")
-    assert line.endswith(
-        "remove the folder of its round and run again: only that round is measured"
-    )
+    assert line.endswith("remove its round's folder and those of later rounds, then run again")
 
 
 def test_another_schema_version(tmp_path: Path) -> None:

@@ -14,7 +14,17 @@ from .test_contrasts import NULL, Series, cells_of, series_of
 
 FIELDS = {
     *("arm", "reference", "series", "arms", "metric", "effect", "second_effect"),
-    *("low", "high", "confidence", "margin", "rounds", "reason"),
+    *(
+        "low",
+        "high",
+        "confidence",
+        "margin",
+        "rounds",
+        "reason",
+        "share",
+        "share_low",
+        "share_high",
+    ),
 }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,13 @@ NUMBERS = [field.name for field in contrasts.SCHEMA if str(field.type) in ("doub
 @dataclass(frozen=True)
 class Arm:
     name: str
+    checkpoint: str = "demo-q4"
+    server: str = "one"
+    speculation: str = "none"
+    block_size: int | None = None
+    draft: str | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    args: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

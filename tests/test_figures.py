@@ -1,4 +1,4 @@
-"""The picture of the slots: stable bytes, both papers, both languages, any campaign."""
+"""The pictures of slots and ratios: stable bytes, both papers, both languages, any campaign."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import pandas as pd
 import pytest
 
-from twoturn import cells, figures
+from twoturn import cells, contrasts, figures, forest
 
 from .test_article import demo_cells, loaded
 
@@ -96,3 +96,78 @@ def test_values_that_are_no_numbers_are_left_out() -> None:
     rates = data[(data["metric"] == "decode_tok_s") & (data["kind"] == "slot")]
     assert "mtp" not in set(rates["arm"])
     ElementTree.fromstring(figures.draw(data, TWO_TURNS, "pl"))
+
+
+# Ratios -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def ratios() -> pd.DataFrame:
+    return forest.forest_data(contrasts.from_cells(demo_cells(CAMPAIGN), [TWO_TURNS]), TWO_TURNS)
+
+
+def test_the_ratios_beside_the_picture(ratios: pd.DataFrame) -> None:
+    assert list(ratios.columns) == forest.COLUMNS
+    assert len(ratios) == len(TWO_TURNS.metrics) * (len(TWO_TURNS.arms) - 1)
+    rates = ratios["metric"] == "decode_tok_s"
+    assert (ratios.loc[rates, "times_as_fast"] == ratios.loc[rates, "ratio"]).all()
+    times = ratios[~rates]
+    assert (times["times_as_fast"] * times["ratio"]).to_numpy() == pytest.approx(1)
+    assert (ratios["fast_low"] <= ratios["times_as_fast"]).all()
+    assert (ratios["times_as_fast"] <= ratios["fast_high"]).all()
+
+
+@pytest.mark.parametrize("language", ["en", "pl"])
+def test_the_same_ratios_give_the_same_bytes(ratios: pd.DataFrame, language: str) -> None:
+    svg = forest.draw(ratios, TWO_TURNS, language)
+    assert forest.draw(ratios, TWO_TURNS, language) == svg
+    root = ElementTree.fromstring(svg)
+    told = {element.tag.rpartition("}")[2]: element.text for element in root[:2]}
+    assert told["title"]
+    assert told["desc"]
+    assert root.attrib["role"] == "img"
+    for arm in TWO_TURNS.arms:
+        assert arm.name == TWO_TURNS.reference or f">{arm.name}" in svg
+    colours = set(re.findall(r"#[0-9a-f]{6}", svg.lower()))
+    assert colours <= {colour.lower() for colour in (*figures.COLOURS, figures.GREY)} | {"#ffffff"}
+    for style in re.findall(r'style="([^"]*#ffffff[^"]*)"', svg):
+        assert "opacity: 0" in style
+
+
+def test_verdicts_have_shapes_and_both_languages_their_words(ratios: pd.DataFrame) -> None:
+    english, polish = (forest.draw(ratios, TWO_TURNS, language) for language in ("en", "pl"))
+    assert ">margin of 2%<" in english
+    assert "margines 2%" in polish
+    assert ">Decode speed<" in english
+    assert len({look["marker"] for look in forest.LOOKS.values()}) == len(forest.LOOKS)
+    for verdict in set(ratios["verdict"]):
+        assert f">{verdict}<" in english
+
+
+@pytest.mark.parametrize(("language", "word"), [("en", "invalid"), ("pl", "nieważne")])
+def test_what_is_invalid_stands_as_a_word(language: str, word: str) -> None:
+    table = demo_cells(CAMPAIGN)
+    table.loc[table["arm"] == "mtp", "status"] = "stopped_early"
+    data = forest.forest_data(contrasts.from_cells(table, [TWO_TURNS]), TWO_TURNS)
+    svg = forest.draw(data, TWO_TURNS, language)
+    assert svg.count(f">{word}<") == len(TWO_TURNS.metrics)
+    assert data.loc[data["arm"] == "mtp", "warnings"].str.startswith("row_not_ok:").all()
+
+
+@pytest.mark.parametrize("language", ["en", "pl"])
+def test_no_contrasts_and_contrasts_without_numbers(language: str) -> None:
+    word = {"en": ">no contrast yet<", "pl": ">nie ma jeszcze kontrastu<"}[language]
+    nothing = forest.forest_data(contrasts.SCHEMA.empty_table(), TWO_TURNS)
+    assert word in forest.draw(nothing, TWO_TURNS, language)
+    empty = cells.JOINED.empty_table().to_pandas()
+    data = forest.forest_data(contrasts.from_cells(empty, [TWO_TURNS]), TWO_TURNS)
+    ElementTree.fromstring(forest.draw(data, TWO_TURNS, language))
+
+
+@pytest.mark.parametrize("ratio", [1e-300, 1e-4, 0.999, 3.0, 40.0, 1e300])
+def test_absurd_ratios_stay_on_the_picture(ratios: pd.DataFrame, ratio: float) -> None:
+    data = ratios.assign(times_as_fast=ratio, fast_low=ratio / 2, fast_high=ratio * 2)
+    svg = forest.draw(data, TWO_TURNS, "en")
+    ElementTree.fromstring(svg)
+    assert ">1<" in svg
+    assert "nan" not in svg.lower()

@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from tests.workflow import REPOSITORY, Clone
-from twoturn import campaign, config, engines, measure, servers, tokens, workloads
+from tests.workflow import REPOSITORY, Clone, shared_environments
+from twoturn import campaign, config, engines, servers, tokens, workloads
 
 pytestmark = pytest.mark.slow
 
@@ -41,12 +41,9 @@ series:
 @pytest.fixture(scope="module")
 def clone(tmp_path_factory: pytest.TempPathFactory) -> Clone:
     """A clone that shares the repository's server environments, with the campaign measured."""
-    loaded = campaign.load("config.yaml", REPOSITORY)
-    measure.preflight(loaded, loaded.plan.series, print)
     clone = Clone(tmp_path_factory.mktemp("real") / "clone")
-    (clone.folder / ".twoturn").mkdir()
-    (clone.folder / ".twoturn/envs").symlink_to(REPOSITORY / ".twoturn/envs")
     (clone.folder / "campaign.yaml").write_text(CAMPAIGN)
+    shared_environments(clone, "campaign.yaml")
     done = clone.snakemake("--configfile", "campaign.yaml", "--cores", "1")
     assert done.returncode == 0, done.stdout + done.stderr
     return clone

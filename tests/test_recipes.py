@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import importlib.metadata
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -98,7 +98,11 @@ def test_hub_and_made_checkpoints(tree: Tree, data: Data) -> None:
     assert found["large"] == hub
     version = importlib.metadata.version("mlx-lm")
     assert found["small"] == {
-        "from": hub, "bits": 4, "group_size": 64, "mlx_lm": version, "making": 1,
+        "from": hub,
+        "bits": 4,
+        "group_size": 64,
+        "mlx_lm": version,
+        "making": 1,
     }
 
 

@@ -152,7 +152,7 @@ def test_a_finished_campaign_plans_no_measuring_job(measured: Clone, tmp_path: P
 def test_edits_that_do_not_measure_measure_nothing(measured: Clone) -> None:
     rule = measured.folder / "workflow/rules/measure.smk"
     rule.write_text(rule.read_text().replace("threads: 1024", "threads: 1000"))
-    for module in ("measure.py", "client.py", "article.py", "plan.py"):
+    for module in ("measure.py", "client.py", "article/__init__.py", "plan.py"):
         file = measured.folder / "twoturn" / module
         file.write_text(file.read_text() + "\n# an edit\n")
     assert measured.planned(ARTICLE, *CONFIG) == {}

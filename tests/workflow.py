@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from twoturn import campaign, measure
+
 REPOSITORY = Path(__file__).resolve().parent.parent
 PARTS = (
     *("Snakefile", "config.yaml", "workflow", "scripts", "twoturn", "profiles", "texts"),
@@ -45,6 +47,16 @@ series:
       plain: {{checkpoint: first, server: even}}
       another: {{checkpoint: second, server: other}}
 """
+
+
+def shared_environments(clone: Clone, file: str) -> None:
+    """Let a clone use the repository's server environments, made here if they are missing."""
+    target = clone.folder / ".twoturn"
+    target.mkdir()
+    (target / "envs").symlink_to(REPOSITORY / ".twoturn/envs")
+    (REPOSITORY / ".twoturn/envs").mkdir(parents=True, exist_ok=True)
+    loaded = campaign.load(file, clone.folder)
+    measure.preflight(loaded, loaded.plan.series, print)
 
 
 class Clone:

@@ -31,6 +31,8 @@ def main(argv: list[str] | None = None) -> int:
     except UserError as error:
         print(f"twoturn: {error}", file=sys.stderr)
         return 1
+    except BrokenPipeError:  # the reader has seen enough
+        sys.stderr.close()
     return 0
 
 

@@ -84,7 +84,7 @@ def read(file: Path) -> tuple[pa.Table, dict[str, Any]]:
         raise UserError(
             f"not a whole cell ({type(error).__name__})",
             file=file,
-            cure="remove the folder of its round and run again: only that round is measured",
+            cure="remove its round's folder and those of later rounds, then run again",
         ) from None
     if metadata.get("schema_version") != SCHEMA_VERSION:
         raise UserError(

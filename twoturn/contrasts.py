@@ -8,7 +8,7 @@ a colon (`row_not_ok:stopped_early`). `claims.REASONS` puts the codes into words
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -16,9 +16,11 @@ import pandas as pd
 import pyarrow as pa
 
 from twoturn.errors import UserError
+from twoturn.stats import stacking
 from twoturn.stats.base import CONFIDENCE, Refusal, Slot
 from twoturn.stats.drift_curve import Curve, curve
-from twoturn.stats.verdict import MARGIN, Verdict, compare
+from twoturn.stats.stacking import Square
+from twoturn.stats.verdict import MARGIN, STACKED, STACKING, Verdict, compare
 
 SCHEMA = pa.schema(
     [
@@ -42,7 +44,12 @@ SCHEMA = pa.schema(
     ],
     metadata={"schema_version": "1"},
 )
-"""results/contrasts.parquet. Every number is null when the verdict is invalid or not_measured."""
+"""results/contrasts.parquet. Every number is null when the verdict is invalid or not_measured.
+
+A row of the metric STACKING is about a square of four arms (`squares`): `arm` is the one that holds
+both changes, ratio is combined ÷ product of the single ratios, and `faster` means more than the
+product. It has no cross-check and no drift of its own.
+"""
 
 SLOT_COLUMNS = ["series", "metric", "arm", "round", "session_id", "time_s", "value", "reason"]
 
@@ -73,6 +80,20 @@ class ArmLike(Protocol):
 
     @property
     def name(self) -> str: ...
+    @property
+    def checkpoint(self) -> str: ...
+    @property
+    def server(self) -> str: ...
+    @property
+    def speculation(self) -> str: ...
+    @property
+    def block_size(self) -> int | None: ...
+    @property
+    def draft(self) -> str | None: ...
+    @property
+    def settings(self) -> Mapping[str, Any]: ...
+    @property
+    def args(self) -> Sequence[str]: ...
 
 
 class SeriesLike(Protocol):
@@ -328,6 +349,8 @@ def _differ(mine: pd.DataFrame, other: pd.DataFrame, column: str) -> bool:
 def from_cells(cells: pd.DataFrame, series_list: Iterable[SeriesLike]) -> pa.Table:
     """Every arm against the reference, on every metric of every series: a table of SCHEMA.
 
+    After the arms of a series come its squares (STACKING).
+
     A null arm that is called faster or slower on one metric makes the whole series invalid
     (`null_arm_differs:<metric>`); one that could not be judged is a warning (`null_arm_unchecked`).
     """
@@ -347,6 +370,7 @@ def _series_contrasts(cells: pd.DataFrame, series: SeriesLike) -> list[dict[str,
         for arm in series.arms
         if arm.name != series.reference
     ]
+    found += [_stacking(rows, table, series, square, fault) for square in squares(series)]
     nulls = [contrast for contrast in found if contrast["arm"] == series.null_arm]
     for contrast in nulls:
         if contrast["verdict"] in (Verdict.FASTER, Verdict.SLOWER):
@@ -426,6 +450,74 @@ def _pair_faults(
     if len(pair) < 2 * series.rounds:
         found.append("incomplete")
     return tuple(found)
+
+
+# Squares of arms ----------------------------------------------------------------------------------
+
+
+def squares(series: SeriesLike) -> tuple[Square, ...]:
+    """Every 2 × 2 of a series, in the order of its arms: reference, arms that differ from it in the
+    checkpoint alone or in all else alone, and the arm with both. Only where decoding is timed."""
+    if STACKED not in series.metrics:
+        return ()
+    arms = [arm for arm in series.arms if arm.name != series.null_arm]
+    named = {(arm.checkpoint, _engine(arm)): arm.name for arm in reversed(arms)}
+    reference = next(arm for arm in arms if arm.name == series.reference)
+    found = []
+    for arm in arms:
+        if arm.checkpoint == reference.checkpoint or _engine(arm) == _engine(reference):
+            continue
+        first = named.get((arm.checkpoint, _engine(reference)))
+        second = named.get((reference.checkpoint, _engine(arm)))
+        if first is not None and second is not None:
+            found.append(Square(reference.name, (first, second), arm.name))
+    return tuple(found)
+
+
+def _engine(arm: ArmLike) -> str:
+    """All of an arm but its name and checkpoint, as one comparable text."""
+    settings = sorted(arm.settings.items())
+    return repr((arm.server, arm.speculation, arm.block_size, arm.draft, settings, tuple(arm.args)))
+
+
+def _stacking(
+    rows: pd.DataFrame, table: pd.DataFrame, series: SeriesLike, square: Square, fault: str | None
+) -> dict[str, Any]:
+    """One row of SCHEMA about a square. What makes a single contrast invalid makes it so too."""
+    head = {
+        "series": series.name,
+        "metric": STACKING,
+        "arm": square.both,
+        "reference": series.reference,
+        "fingerprint": series.fingerprint,
+    }
+    mine = table[(table["metric"] == STACKED) & table["arm"].isin(list(square.signs))]
+    if fault is not None:
+        return _without_numbers(head, Verdict.INVALID, (fault,))
+    if set(mine["arm"]) != set(square.signs):
+        return _without_numbers(head, Verdict.NOT_MEASURED, ())
+    reasons = {
+        reason: None
+        for arm in (*square.single, square.both)
+        for reason in _pair_faults(
+            rows, mine[mine["arm"].isin([arm, series.reference])], series, STACKED, arm
+        )
+    }
+    if reasons:
+        return _without_numbers(head, Verdict.INVALID, tuple(reasons))
+    result = stacking.estimate(_as_slots(mine), square)
+    if isinstance(result, Refusal):
+        return _without_numbers(head, Verdict.INVALID, (result.reason,))
+    return {
+        **_without_numbers(head, stacking.judge(result), result.warnings),
+        "ratio": _exp(result.log_ratio),
+        "ci_low": _exp(result.low),
+        "ci_high": _exp(result.high),
+        "confidence": result.confidence,
+        "p_value": result.p_value,
+        "df": result.df,
+        "rounds": len(mine) // len(square.signs),
+    }
 
 
 def _as_slots(table: pd.DataFrame) -> list[Slot]:

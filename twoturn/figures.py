@@ -130,7 +130,7 @@ def draw(data: pd.DataFrame, series: SeriesLike, language: str) -> str:
             "One mark per cell, one colour and shape per arm, rounds as grey bands with their "
             "numbers; the line is the fitted drift of the reference with its band."
         )
-        return _svg(figure, title, described)
+        return svg(figure, title, described)
 
 
 def _time_unit(data: pd.DataFrame) -> tuple[str, float]:
@@ -223,7 +223,7 @@ def _label(arm: str, series: SeriesLike, words: i18n.Translator) -> str:
     return f"{arm} ({words.gettext('null arm')})" if arm == series.null_arm else arm
 
 
-def _svg(figure: Figure, title: str, described: str) -> str:
+def svg(figure: Figure, title: str, described: str) -> str:
     """The figure as SVG with title and description, for those who cannot see it."""
     stream = io.StringIO()
     nothing = {"Date": None, "Creator": None, "Format": None, "Type": None}

@@ -16,8 +16,8 @@ from typing import Any
 from twoturn import machine
 from twoturn.config import Campaign
 from twoturn.errors import UserError
-from twoturn.plan import MACHINE_FACTS
 from twoturn.hashes import folder_digest
+from twoturn.plan import MACHINE_FACTS
 
 SCHEMA = 1
 

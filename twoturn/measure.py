@@ -86,7 +86,8 @@ def preflight(loaded: Loaded, wanted: Sequence[Series], say: Say) -> None:
         raise UserError(
             f"the lock is not of this machine as it is now ({'; '.join(wrong)})",
             file=lock.path(name),
-            cure=f"measure on its machine, or renew it with `make lock MACHINE={name}`",
+            cure="measure on its machine, or renew it: "
+            f"`make lock MACHINE={name} CAMPAIGN={loaded.file}`",
         )
     arms = [arm for series in wanted for arm in series.arms]
     for name in sorted({arm.checkpoint for arm in arms} | {a.draft for a in arms if a.draft}):

@@ -70,7 +70,12 @@ def server(name: str, entry: Server, file: str, root: Path, found: Mapping[str, 
 
 
 def checkpoint(
-    name: str, campaign: Campaign, file: str, root: Path, found: Mapping[str, str], hashes: Callable[[Path], str]
+    name: str,
+    campaign: Campaign,
+    file: str,
+    root: Path,
+    found: Mapping[str, str],
+    hashes: Callable[[Path], str],
 ) -> Recipe:
     """Recipe of one checkpoint: repo@commit, a hash of its files, or how it is made."""
     entry: Checkpoint = campaign.checkpoints[name]

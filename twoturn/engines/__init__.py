@@ -88,4 +88,5 @@ def _check_arm(campaign: Campaign, arm: Arm, file: str, where: str) -> None:
             cure = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(known)}"
             what = f"{arm.server} has no setting {setting!r}"
             raise UserError(what, file=file, key=key, cure=cure) from None
-        raise UserError(fault["msg"], file=file, key=key) from None
+        what = fault["msg"][:1].lower() + fault["msg"][1:]
+        raise UserError(what, file=file, key=key) from None

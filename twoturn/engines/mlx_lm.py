@@ -49,7 +49,8 @@ class MlxLm:
         chosen = self.Settings.model_validate(arm.settings)
         model = place.models[arm.checkpoint]
         argv = [
-            *(str(place.python), str(COUNTED), "--model", model),
+            # -P: the modules beside the script are not for the server's Python
+            *(str(place.python), "-P", str(COUNTED), "--model", model),
             *("--host", "127.0.0.1", "--port", str(place.port)),
             *("--prompt-cache-size", str(chosen.prompt_cache_size)),
         ]

@@ -6,7 +6,8 @@ One file holds one assumption:
   published);
 - `hodges_lehmann`: per-round log ratios are symmetric about the true one (the cross-check);
 - `drift_curve`: the drift alone, from all arms (reported, corrects nothing);
-- `verdict`: what may be said, given the two estimates.
+- `verdict`: what may be said, given the two estimates;
+- `stacking`: four arms in a square, and whether their two differences multiply.
 
 A bad input is a `Refusal` with a reason code and a doubt is a warning code: both are values, never
 exceptions.

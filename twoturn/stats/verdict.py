@@ -13,7 +13,11 @@ from .base import CONFIDENCE, Estimate, Refusal, Slot
 MARGIN = 0.02
 """Differences of 2 % and less are of no interest to the reader, resolved or not."""
 
-LARGER_IS_BETTER = frozenset({"decode_tok_s", "prefill_tok_s", "accept_length"})
+STACKED = "decode_tok_s"
+STACKING = f"stacking:{STACKED}"
+"""Combined ratio ÷ product of the single ones, as if it were a metric of the combined arm."""
+
+LARGER_IS_BETTER = frozenset({"decode_tok_s", "prefill_tok_s", "accept_length", STACKING})
 """Rates and lengths; of every other metric, a time in seconds, less is better."""
 
 

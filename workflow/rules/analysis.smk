@@ -38,7 +38,7 @@ rule contrasts:
 rule claims:
     input:
         PLANNED,
-        modules("claims.py"),
+        modules("claims.py", "contrasts.py", "stats/*.py"),
         "scripts/claims.py",
         campaign=CAMPAIGN,
         contrasts=f"{RESULTS}/contrasts.parquet",

@@ -1,10 +1,15 @@
 """From tables to the figures and the article, one per language."""
 
+FIGURES = modules(
+    *("contrasts.py", "stats/*.py", "claims.py"),
+    *("figures.py", "forest.py", "i18n.py", "numbers.py"),
+)
+
 
 rule slots_figure:
     input:
         PLANNED,
-        modules("contrasts.py", "stats/*.py", "figures.py", "i18n.py", "numbers.py"),
+        FIGURES,
         sorted(str(path) for path in Path("workflow/locale").rglob("*.po")),
         "scripts/figure_slots.py",
         campaign=CAMPAIGN,
@@ -28,6 +33,33 @@ rule slots_figure:
         "--cells {input.cells:q} --table {output.table:q} {output.pictures:q} 2> {log:q}"
 
 
+rule forest_figure:
+    input:
+        PLANNED,
+        FIGURES,
+        sorted(str(path) for path in Path("workflow/locale").rglob("*.po")),
+        "scripts/figure_forest.py",
+        campaign=CAMPAIGN,
+        contrasts=f"{RESULTS}/contrasts.parquet",
+    output:
+        pictures=[
+            report(
+                f"{REPORTS}/figures/forest_{{series}}_{language}.svg",
+                category="figures",
+                caption="../captions/forest.rst",
+            )
+            for language in PLAN.languages
+        ],
+        table=f"{REPORTS}/figures/forest_{{series}}.csv",
+    log:
+        f"logs/{REPORTS}/forest_{{series}}.log",
+    message:
+        "Draw the ratios of {wildcards.series} with their intervals"
+    shell:
+        "python scripts/figure_forest.py --campaign {input.campaign:q} --series {wildcards.series:q} "
+        "--contrasts {input.contrasts:q} --table {output.table:q} {output.pictures:q} 2> {log:q}"
+
+
 rule article:
     input:
         PLANNED,
@@ -35,7 +67,7 @@ rule article:
             "contrasts.py",
             "stats/*.py",
             "claims.py",
-            "article.py",
+            "article/*.py",
             "i18n.py",
             "numbers.py",
         ),
@@ -47,7 +79,9 @@ rule article:
         contrasts=f"{RESULTS}/contrasts.parquet",
         claims=f"{RESULTS}/claims.parquet",
         figures=[
-            f"{REPORTS}/figures/slots_{s.name}_{{language}}.svg" for s in PLAN.series
+            f"{REPORTS}/figures/{kind}_{s.name}_{{language}}.svg"
+            for s in PLAN.series
+            for kind in ("slots", "forest")
         ],
     output:
         report(

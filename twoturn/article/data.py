@@ -1,0 +1,319 @@
+"""What a campaign has to tell, as raw numbers and names. Reads no file and knows no language."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path, PurePosixPath
+from typing import Any, TypeAlias
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from twoturn import config, contrasts, plan
+from twoturn.campaign import Loaded
+from twoturn.numbers import finite
+
+Row: TypeAlias = dict[str, Any]
+Values: TypeAlias = Mapping[str, float | None]
+
+DEMO = PurePosixPath("checkpoints/demo")
+"""Where the embedded demo model lies; its card is the README.md there."""
+
+
+@dataclass(frozen=True)
+class Texts:
+    """Whether the arms wrote the same. `differing`: (arm, requests that differ from the
+    reference's, requests compared, first such request as (round, prompt, turn), its first
+    differing character or None). `requests`: how many were written by every arm."""
+
+    requests: int
+    all_same: bool
+    differing: tuple[tuple[str, int, int, tuple[int, str, int], int | None], ...]
+
+
+@dataclass(frozen=True)
+class Accepted:
+    """Speculation of one arm in one turn, over all valid requests; None where not reported."""
+
+    arm: plan.Arm
+    turn: int
+    requests: int
+    accept_length: float | None
+    accept_rate: float | None
+    effective_block_size: float | None
+
+
+@dataclass(frozen=True)
+class SeriesData:
+    """All that is known about one series. `values`: arm → median over its rounds, per column."""
+
+    series: plan.Series
+    measured_rounds: tuple[int, ...]
+    missing_rounds: tuple[int, ...]
+    has_control: bool
+    sessions: int
+    versions: Mapping[str, tuple[str, ...]]
+    values: Mapping[str, Values]
+    texts: Texts
+    accepted: tuple[Accepted, ...]
+    contrasts: tuple[Row, ...]
+    claims: tuple[Row, ...]
+    drift: pd.DataFrame
+    unreported_cache: tuple[str, ...]
+    figure: str | None
+    forest: str | None
+
+
+@dataclass(frozen=True)
+class Excluded:
+    """Requests that enter no contrast, alike in all but their place."""
+
+    series: str
+    arm: str
+    kind: str
+    status: str
+    reason: str | None
+    rounds: tuple[int, ...]
+    requests: int
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    name: str
+    recipe: Mapping[str, Any]
+    toy: bool
+
+
+@dataclass(frozen=True)
+class Data:
+    """What an article tells. `first` and `last` are the starts of the first and last request."""
+
+    campaign: str
+    name: str | None
+    machine: str
+    facts: Mapping[str, Any]
+    first: datetime | None
+    last: datetime | None
+    requests: int
+    series: tuple[SeriesData, ...]
+    excluded: tuple[Excluded, ...]
+    checkpoints: tuple[Checkpoint, ...]
+
+
+def gather(
+    loaded: Loaded,
+    cells: pd.DataFrame,
+    contrast_table: pa.Table,
+    claim_table: pa.Table,
+    figures: Mapping[str, str],
+    forests: Mapping[str, str],
+) -> Data:
+    """What there is to tell about a campaign. Pure.
+
+    cells: the joined table, of any length, chunk times not needed. figures, forests: series → link
+    from the article to its picture of the slots or of the ratios, only where there is one.
+    """
+    names = {series.name for series in loaded.plan.series}
+    cells = cells[cells["series"].isin(names)]
+    started = pd.to_datetime(cells["started_at"], utc=True, errors="coerce").dropna()
+    return Data(
+        campaign=Path(loaded.file).name,
+        name=loaded.plan.name,
+        machine=loaded.plan.machine,
+        facts=loaded.plan.facts,
+        first=_moment(started.min()) if len(started) else None,
+        last=_moment(started.max()) if len(started) else None,
+        requests=len(cells),
+        series=tuple(
+            _series_data(
+                series,
+                cells[cells["series"] == series.name],
+                [row for row in contrast_table.to_pylist() if row["series"] == series.name],
+                [row for row in claim_table.to_pylist() if row["series"] == series.name],
+                figures.get(series.name),
+                forests.get(series.name),
+            )
+            for series in loaded.plan.series
+        ),
+        excluded=tuple(_excluded(cells)),
+        checkpoints=tuple(
+            Checkpoint(name, recipe, _is_demo(name, loaded.campaign))
+            for name, recipe in loaded.recipes["checkpoints"].items()
+        ),
+    )
+
+
+def _moment(value: pd.Timestamp) -> datetime:
+    moment: datetime = value.to_pydatetime().astimezone(UTC)
+    return moment
+
+
+def _series_data(
+    series: plan.Series,
+    rows: pd.DataFrame,
+    contrast_rows: Sequence[Row],
+    claim_rows: Sequence[Row],
+    figure: str | None,
+    forest: str | None,
+) -> SeriesData:
+    planned = {arm.name for arm in series.arms}
+    numbered = rows[(rows["kind"] == "round") & rows["round"].isin(list(series.round_numbers()))]
+    valid = numbered[numbered["status"] == "ok"]
+    whole = {
+        number
+        for number in series.round_numbers()
+        if planned <= set(numbered.loc[numbered["round"] == number, "arm"])
+    }
+    return SeriesData(
+        series=series,
+        measured_rounds=tuple(sorted(whole)),
+        missing_rounds=tuple(number for number in series.round_numbers() if number not in whole),
+        has_control=bool((rows["kind"] == "control").any()),
+        sessions=int(numbered["session_id"].nunique()),
+        versions={
+            str(server): tuple(sorted(set(part["server_version"])))
+            for server, part in rows.groupby("server")
+        },
+        values=_values(numbered),
+        texts=_texts(valid, series),
+        accepted=tuple(_accepted(valid, series)),
+        contrasts=tuple(contrast_rows),
+        claims=tuple(claim_rows),
+        drift=contrasts.drift(rows, series),
+        unreported_cache=tuple(
+            arm.name
+            for arm in series.arms
+            if (valid["arm"] == arm.name).any()
+            and valid.loc[valid["arm"] == arm.name, "cached_tokens"].isna().all()
+        ),
+        figure=figure if len(numbered) else None,
+        forest=forest if any(row["ratio"] is not None for row in contrast_rows) else None,
+    )
+
+
+def _total(rows: pd.DataFrame, column: str) -> float:
+    """Sum of a column, NaN if one of its values is not known."""
+    values = pd.to_numeric(rows[column], errors="coerce").to_numpy(dtype=float, na_value=np.nan)
+    return float(values.sum())
+
+
+def _quotient(above: float, below: float, plus: float = 0) -> float | None:
+    return finite(plus + above / below) if below else None
+
+
+def _effective_block(rows: pd.DataFrame) -> float | None:
+    """1 + Σ drafted_tokens ÷ Σ verify_cycles."""
+    return _quotient(_total(rows, "drafted_tokens"), _total(rows, "verify_cycles"), plus=1)
+
+
+def _second_turn(column: str) -> Callable[[pd.DataFrame], float | None]:
+    def value(rows: pd.DataFrame) -> float | None:
+        found = pd.to_numeric(rows.loc[rows["turn"] == 2, column], errors="coerce")
+        return None if found.isna().any() or found.empty else finite(found.median())
+
+    return value
+
+
+VALUES: dict[str, Callable[[pd.DataFrame], float | None]] = {
+    **contrasts.SLOT_VALUES,
+    "effective_block_size": _effective_block,
+    "turn2_cached_tokens": _second_turn("cached_tokens"),
+    "turn2_prompt_tokens": _second_turn("prompt_tokens"),
+}
+"""The value of one slot, per column of the tables of results."""
+
+
+def _values(rows: pd.DataFrame) -> dict[str, Values]:
+    """Arm → column → median over the slots whose requests are all valid and report it."""
+    found: dict[str, dict[str, list[float]]] = {}
+    for (arm, _, _), slot in rows.groupby(["arm", "round", "session_id"], sort=False):
+        if (slot["status"] != "ok").any():
+            continue
+        columns = found.setdefault(str(arm), {name: [] for name in VALUES})
+        for name, value in VALUES.items():
+            if (number := finite(value(slot))) is not None:
+                columns[name].append(number)
+    return {
+        arm: {name: float(np.median(values)) if values else None for name, values in all_.items()}
+        for arm, all_ in found.items()
+    }
+
+
+def _texts(valid: pd.DataFrame, series: plan.Series) -> Texts:
+    """Compares the hashes of the answers, request by request."""
+    planned = {arm.name for arm in series.arms}
+    complete, all_same = 0, True
+    compared: dict[str, int] = {}
+    differing: dict[str, list[tuple[tuple[int, str, int], int | None]]] = {}
+    for key, request in valid.groupby(["round", "prompt_id", "turn"]):
+        where = _place(key)
+        by_arm = request.set_index("arm")
+        known = by_arm["output_sha256"].dropna()
+        complete += planned <= set(known.index)
+        all_same = all_same and planned <= set(known.index) and known.nunique() == 1
+        if series.reference not in known.index:
+            continue
+        for arm in known.index.drop(series.reference):
+            compared[arm] = compared.get(arm, 0) + 1
+            if known[arm] != known[series.reference]:
+                place = finite(by_arm.loc[arm, "divergence_index"])
+                differing.setdefault(arm, []).append((where, None if place is None else int(place)))
+    return Texts(
+        requests=int(complete),
+        all_same=bool(complete) and all_same,
+        differing=tuple(
+            (arm.name, len(differing[arm.name]), compared[arm.name], *differing[arm.name][0])
+            for arm in series.arms
+            if arm.name in differing
+        ),
+    )
+
+
+def _place(key: Any) -> tuple[int, str, int]:
+    number, prompt, turn = key
+    return int(number), str(prompt), int(turn)
+
+
+def _accepted(valid: pd.DataFrame, series: plan.Series) -> Iterable[Accepted]:
+    for arm in series.arms:
+        if arm.speculation == "none":
+            continue
+        mine = valid[valid["arm"] == arm.name]
+        for turn in sorted({int(turn) for turn in mine["turn"]}):
+            rows = mine[mine["turn"] == turn]
+            cycles, accepted = _total(rows, "verify_cycles"), _total(rows, "accepted_tokens")
+            yield Accepted(
+                arm=arm,
+                turn=turn,
+                requests=len(rows),
+                accept_length=_quotient(accepted, cycles, plus=1),
+                accept_rate=_quotient(accepted, _total(rows, "drafted_tokens")),
+                effective_block_size=_effective_block(rows),
+            )
+
+
+def _excluded(cells: pd.DataFrame) -> Iterable[Excluded]:
+    faulty = cells[cells["status"] != "ok"]
+    alike = ["series", "arm", "kind", "status", "reason"]
+    for key, rows in faulty.groupby(alike, dropna=False, sort=False):
+        series, arm, kind, status, reason = key
+        yield Excluded(
+            series=str(series),
+            arm=str(arm),
+            kind=str(kind),
+            status=str(status),
+            reason=reason if isinstance(reason, str) and reason else None,
+            rounds=tuple(sorted({int(number) for number in rows["round"]})),
+            requests=len(rows),
+        )
+
+
+def _is_demo(name: str, campaign: config.Campaign) -> bool:
+    """Whether a checkpoint is the embedded demo model, or made from it."""
+    entry = campaign.checkpoints[name]
+    if entry.make is not None:
+        return entry.make.from_ is not None and _is_demo(entry.make.from_, campaign)
+    return entry.path is not None and PurePosixPath(entry.path).is_relative_to(DEMO)

@@ -1,0 +1,340 @@
+"""The sections about the campaign as a whole, and the order of all sections."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from twoturn import plan
+from twoturn.article.data import DEMO, Data, SeriesData
+from twoturn.article.series import Context, Fill, acceptance, each_series, stacking
+from twoturn.article.view import View, code, escape
+from twoturn.claims import N_
+from twoturn.numbers import finite
+from twoturn.stats.base import CONFIDENCE
+from twoturn.stats.verdict import MARGIN
+
+SHORT_HASH = 12
+VERSIONS_TOLD = ("mlx", "mlx-lm", "mlx-vlm", "transformers")
+"""Packages of a server's environment that an article names."""
+
+
+def _decision(data: Data, view: View) -> Context:
+    decisions = []
+    for one in data.series:
+        rows = [row for row in one.claims if row["section"] == "decision"]
+        rows.sort(key=lambda row: not row["claim"].endswith("/headline"))
+        decisions.append([view.claim(row) for row in rows])
+    return {
+        "name": code(data.name) if data.name else "",
+        "decisions": [some for some in decisions if some],
+        "single": [code(one.series.name) for one in data.series if len(one.series.arms) < 2],
+        "has_toys": any(one.toy for one in data.checkpoints),
+        "chip": escape(data.facts.get("chip") or view.number.unknown),
+        "first": view.number.date(data.first),
+        "last": view.number.date(data.last),
+        "measured": data.first is not None,
+        "one_day": data.first is not None
+        and data.last is not None
+        and data.first.date() == data.last.date(),
+        "count": data.requests,
+        "requests": view.number.integer(data.requests),
+    }
+
+
+VERDICT_RULES = {
+    "faster": N_(
+        "the whole interval lies on the arm's side of one, the ratio is beyond the margin, and a "
+        "robust cross-check (Hodges–Lehmann) has the same sign"
+    ),
+    "slower": N_("the same on the side of the reference"),
+    "same": N_("the whole interval lies within the margin"),
+    "unresolved": N_(
+        "none of these: the interval says what could have been missed, and that is a result too"
+    ),
+    "invalid": N_("a check failed, and nothing is compared; the reason is told"),
+    "not_measured": N_("it is in the plan and has no cells yet"),
+}
+
+
+def _reading(data: Data, view: View) -> Context:
+    controls = []
+    for one in data.series:
+        metric = one.series.metrics[0]
+        drift = one.drift
+        rows = drift[(drift["kind"] == "control") & (drift["metric"] == metric)]
+        if rows.empty or finite(rows["ratio_to_fitted"].iloc[0]) is None:
+            continue
+        control = rows.iloc[0]
+        controls.append(
+            {
+                "series": code(one.series.name),
+                "metric": view.metric(metric),
+                "to_fitted": view.number.ratio(control["ratio_to_fitted"]),
+                "to_first": view.number.ratio(control["ratio_to_first"]),
+            }
+        )
+    return {
+        "confidence": view.number.percent(CONFIDENCE),
+        "margin": view.number.percent(MARGIN),
+        "verdicts": [
+            [view.verdict(name), view.words.gettext(rule)] for name, rule in VERDICT_RULES.items()
+        ],
+        "null_arms": [
+            (code(one.series.name), view.claim(row))
+            for one in data.series
+            for row in one.claims
+            if row["section"] == "reading"
+        ],
+        "controls": controls,
+    }
+
+
+FACTS = {
+    "chip": N_("Chip"),
+    "memory_gb": N_("Memory, GB"),
+    "os": N_("Operating system"),
+    "os_build": N_("Build of the system"),
+    "arch": N_("Architecture"),
+    "accelerator": N_("Accelerator"),
+}
+
+
+def _machine(data: Data, view: View) -> Context:
+    facts = [
+        [
+            view.words.gettext(words),
+            view.number.short(value)
+            if isinstance(value := data.facts.get(key), int | float)
+            else (escape if key in ("chip", "os") else code)(value)
+            if value
+            else view.number.unknown,
+        ]
+        for key, words in FACTS.items()
+    ]
+    return {
+        "facts": facts,
+        "servers": _servers(data, view),
+        "checkpoints": [
+            [code(one.name), _origin(one.recipe, view), f"`{_pin(one.recipe)}`"]
+            for one in data.checkpoints
+        ],
+        "cpu": data.facts.get("accelerator") == "cpu",
+        "toys": view.names(one.name for one in data.checkpoints if one.toy),
+        "has_toys": any(one.toy for one in data.checkpoints),
+        "card": f"`{DEMO}/README.md`",
+    }
+
+
+def _servers(data: Data, view: View) -> list[list[str]]:
+    """One row per server: the version in the plan, those in the cells, packages that matter."""
+    rows: dict[str, list[str]] = {}
+    for one in data.series:
+        for arm in one.series.arms:
+            recipe = one.series.spec["arms"][arm.name]["server"]
+            packages = recipe.get("packages", {})
+            told = [
+                f"{name} {packages[name]}"
+                for name in VERSIONS_TOLD
+                if name in packages and name != arm.server
+            ]
+            seen = sorted({v for s in data.series for v in s.versions.get(arm.server, ())})
+            rows[arm.server] = [
+                code(arm.server),
+                code(arm.version),
+                ", ".join(code(version) for version in seen) or view.number.unknown,
+                ", ".join(code(text) for text in told) or view.number.unknown,
+            ]
+    return list(rows.values())
+
+
+MADE = {
+    "bits": N_("made from %(source)s, bits per weight: %(bits)s"),
+    "layers": N_("made from %(source)s, padded with layers that add nothing to: %(layers)s"),
+}
+
+
+def _origin(recipe: Mapping[str, Any], view: View) -> str:
+    if "repo" in recipe:
+        return code(recipe["repo"])
+    if "package" in recipe:
+        return code(f"{recipe['package']} {recipe['version']}")
+    if "from" not in recipe:
+        return view.words.gettext("files on disk")
+    text = view.words.gettext(MADE["layers" if "layers" in recipe else "bits"])
+    told = {name: view.number.integer(recipe[name]) for name in MADE if name in recipe}
+    return text % {"source": _origin(recipe["from"], view), **told}
+
+
+def _pin(recipe: Mapping[str, Any]) -> str:
+    """What pins a checkpoint, shortened: commit or hash of its files."""
+    if "from" in recipe:
+        return _pin(recipe["from"])
+    pins = (recipe.get(name) for name in ("revision", "files_sha256", "sha256"))
+    return next((str(pin) for pin in pins if pin), "")[:SHORT_HASH]
+
+
+def _drift(data: Data, view: View) -> Context | None:
+    told = [_drift_of(one, view) for one in data.series]
+    parts = [part for part in told if part["rows"] or part["figure"]]
+    if not parts:
+        return None
+    return {
+        "parts": parts,
+        "figures": any(part["figure"] for part in parts),
+        "confidence": view.number.percent(CONFIDENCE),
+    }
+
+
+def _drift_of(one: SeriesData, view: View) -> Context:
+    rows = []
+    for metric in one.series.metrics:
+        mine = one.drift[one.drift["metric"] == metric]
+        slots, control, curve = (
+            mine[mine["kind"] == kind].sort_values("time_s")
+            for kind in ("slot", "control", "curve")
+        )
+        if slots.empty:
+            continue
+        first, last = (
+            (curve["fitted"].iloc[0], curve["fitted"].iloc[-1]) if len(curve) else (None, None)
+        )
+        last_row: Mapping[Any, Any] = control.iloc[0].to_dict() if len(control) else {}
+        rows.append(
+            [
+                view.title(metric),
+                view.value(metric, finite(slots["value"].iloc[0])),
+                view.number.ratio(None if first is None else last / first),
+                view.value(metric, finite(last_row.get("value"))),
+                view.number.ratio(last_row.get("ratio_to_first")),
+                view.number.ratio(last_row.get("ratio_to_fitted")),
+            ]
+        )
+    name = one.series.name
+    return {
+        "series": code(name),
+        "plain_series": escape(name),
+        "figure": one.figure,
+        "rows": rows,
+    }
+
+
+def _excluded_rows(data: Data, view: View) -> Context:
+    count = sum(row.requests for row in data.excluded)
+    return {
+        "measured": data.requests > 0,
+        "count": count,
+        "shown": view.number.integer(count),
+        "all_count": data.requests,
+        "all": view.number.integer(data.requests),
+        "rows": [
+            [
+                code(row.series),
+                code(row.arm),
+                view.kind(row.kind),
+                view.number.numbers(row.rounds),
+                view.number.integer(row.requests),
+                view.status(row.status),
+                code(row.reason) if row.reason else view.number.unknown,
+            ]
+            for row in data.excluded
+        ],
+    }
+
+
+def _not_measured(data: Data, view: View) -> Context:
+    series = [one.series for one in data.series]
+    blocks = sorted(
+        {
+            (arm.speculation, arm.block_size)
+            for one in series
+            for arm in one.arms
+            if arm.block_size is not None
+        }
+    )
+    temperatures = sorted({one.workload.temperature for one in series})
+    return {
+        "unmeasured": view.names(one.series.name for one in data.series if not one.measured_rounds),
+        "missing": [
+            {
+                "series": code(one.series.name),
+                "rounds": view.number.numbers(one.missing_rounds),
+            }
+            for one in data.series
+            if one.measured_rounds and one.missing_rounds
+        ],
+        "without_control": view.names(
+            one.series.name for one in data.series if one.measured_rounds and not one.has_control
+        ),
+        "without_null": view.names(
+            one.series.name for one in data.series if one.series.null_arm is None
+        ),
+        "without_curve": view.names(
+            one.series.name
+            for one in data.series
+            if one.measured_rounds and not (one.drift["kind"] == "curve").any()
+        ),
+        "chip": escape(data.facts.get("chip") or view.number.unknown),
+        "temperatures": view.number.names(view.number.short(value) for value in temperatures),
+        "prompts": [
+            {
+                "series": code(one.name),
+                "count": one.workload.prompts,
+                "shown": view.number.integer(one.workload.prompts),
+            }
+            for one in series
+        ],
+        "texts": view.names(sorted({one.workload.text for one in series})),
+        "blocks": view.number.names(
+            f"{view.number.integer(size)} ({code(mode)})" for mode, size in blocks
+        ),
+        "turns": view.number.names(
+            view.number.integer(turns)
+            for turns in sorted({one.workload.turns for one in series if one.workload.turns > 1})
+        ),
+        "sessions": [
+            {
+                "series": code(one.series.name),
+                "count": one.sessions,
+                "shown": view.number.integer(one.sessions),
+            }
+            for one in data.series
+            if one.sessions
+        ],
+    }
+
+
+def _appendix(data: Data, view: View) -> Context:
+    return {
+        "series": [
+            [
+                code(one.series.name),
+                f"`{one.series.fingerprint}`",
+                view.number.integer(len(one.measured_rounds)),
+                view.number.integer(one.series.workload.seed),
+            ]
+            for one in data.series
+        ],
+        "first": view.number.time(data.first),
+        "last": view.number.time(data.last),
+        "measured": data.first is not None,
+        "machine": code(data.machine),
+        "campaign": code(data.campaign),
+        "protocol": view.number.integer(plan.PROTOCOL),
+        "confidence": view.number.percent(CONFIDENCE),
+    }
+
+
+SECTIONS: tuple[tuple[str, Fill], ...] = (
+    ("decision", _decision),
+    ("reading", _reading),
+    ("machine", _machine),
+    ("series", each_series),
+    ("stacking", stacking),
+    ("acceptance", acceptance),
+    ("drift", _drift),
+    ("excluded", _excluded_rows),
+    ("not_measured", _not_measured),
+    ("appendix", _appendix),
+)
+"""(template without `.md.j2`, what fills it), in the order of the article."""

@@ -1,0 +1,253 @@
+"""The sections about single series: what was measured, compared, stacked and accepted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+from twoturn import contrasts, plan
+from twoturn.article.data import Data, Row, SeriesData
+from twoturn.article.view import ROLES, View, code, escape
+from twoturn.claims import N_
+from twoturn.stats.base import CONFIDENCE
+from twoturn.stats.stacking import Square
+from twoturn.stats.verdict import STACKED, STACKING
+
+Context: TypeAlias = dict[str, Any]
+Fill: TypeAlias = Callable[[Data, View], Context | list[Context] | None]
+
+
+def each_series(data: Data, view: View) -> list[Context]:
+    return [_one(one, view) for one in data.series]
+
+
+def _one(one: SeriesData, view: View) -> Context:
+    series, workload = one.series, one.series.workload
+    conversation = workload.kind == "conversation"
+    columns = CONVERSATION if conversation else CHAT
+    return {
+        "name": code(series.name),
+        "conversation": conversation,
+        "prompts": workload.prompts,
+        "shown_prompts": view.number.integer(workload.prompts),
+        "turns": workload.turns,
+        "shown_turns": view.number.integer(workload.turns),
+        "prompt_tokens": view.tokens(workload.prompt_tokens),
+        "turn_tokens": view.tokens(workload.turn_tokens),
+        "answer_tokens": view.tokens(workload.max_tokens),
+        "temperature": view.number.short(workload.temperature),
+        "rounds": view.number.integer(len(one.measured_rounds)),
+        "planned": view.number.integer(series.rounds),
+        "arms": [_arm_row(arm, series, view) for arm in series.arms],
+        "results": _results(one, view, columns),
+        "result_head": [
+            view.words.gettext("Arm"),
+            *(view.words.gettext(text) for text in columns.values()),
+        ],
+        "sentences": _sentences(one, view),
+        "contrasts": _contrast_rows(one, view),
+        "confidence": view.number.percent(CONFIDENCE),
+        "reference": code(series.reference),
+        "alone": len(series.arms) < 2,
+        **_texts_told(one, view),
+        "unreported": view.names(one.unreported_cache) if one.unreported_cache else "",
+        "forest": one.forest,
+        "plain_name": escape(series.name),
+    }
+
+
+CHAT = {
+    "decode_tok_s": N_("Decoding, tok/s"),
+    "ttft_s": N_("TTFT, s"),
+    "accept_length": N_("Accept length"),
+    "effective_block_size": N_("Effective block"),
+}
+CONVERSATION = {
+    "conversation_s": N_("Conversation, s"),
+    "ttft_s": N_("TTFT of the first turn, s"),
+    "turn2_ttft_s": N_("TTFT of the second turn, s"),
+    "turn2_prompt_tokens": N_("Prompt of the second turn, tokens"),
+    "turn2_cached_tokens": N_("Of these from the cache"),
+    "decode_tok_s": N_("Decoding, tok/s"),
+    "accept_length": N_("Accept length"),
+    "effective_block_size": N_("Effective block"),
+}
+"""Columns of the tables of results."""
+
+SPECULATIVE = ("accept_length", "effective_block_size")
+
+
+def _arm_row(arm: plan.Arm, series: plan.Series, view: View) -> list[str]:
+    role = "reference" if arm.name == series.reference else "null" if arm.null else None
+    settings = [f"{key}: {_setting(value)}" for key, value in sorted(arm.settings.items())]
+    return [
+        code(arm.name) + (f" ({view.words.gettext(ROLES[role])})" if role else ""),
+        code(arm.checkpoint),
+        code(arm.server),
+        view.speculation(arm),
+        view.number.integer(arm.block_size) if arm.block_size is not None else "–",
+        code(arm.draft) if arm.draft else "–",
+        ", ".join(code(text) for text in [*settings, *arm.args]) or "–",
+    ]
+
+
+def _setting(value: Any) -> str:
+    """As it stands in the campaign file."""
+    return plan.canonical(value).strip('"')
+
+
+def _results(one: SeriesData, view: View, columns: Mapping[str, str]) -> list[list[str]]:
+    return [
+        [
+            code(arm.name),
+            *(
+                "–"
+                if arm.speculation == "none" and column in SPECULATIVE
+                else view.value(column, one.values[arm.name][column])
+                for column in columns
+            ),
+        ]
+        for arm in one.series.arms
+        if arm.name in one.values
+    ]
+
+
+def _sentences(one: SeriesData, view: View) -> list[str]:
+    """The claims of the series; where all are silent for one reason, that is told once."""
+    own = [row for row in one.claims if row["section"] in ("chat", "conversation")]
+    if own and all(row["ratio"] is None for row in own):
+        told = {view.claim(row) for row in own}
+        if len({row["reason"] for row in own}) == 1 and len(told) > 1:
+            own = [row for row in one.claims if row["claim"].endswith("/headline")] or own
+    return [view.claim(row) for row in own]
+
+
+def _contrast_rows(one: SeriesData, view: View) -> list[list[str]]:
+    single = [row for row in one.contrasts if row["metric"] != STACKING]
+    if all(row["ratio"] is None for row in single):
+        return []  # the sentences say why
+    return [
+        [
+            view.title(row["metric"]).partition(",")[0],
+            code(row["arm"]),
+            *(
+                ("–", "–", view.verdict(row["verdict"]), "–")
+                if row["ratio"] is None
+                else (
+                    view.number.ratio(row["ratio"]),
+                    view.interval(row["ci_low"], row["ci_high"]),
+                    view.verdict(row["verdict"]),
+                    view.number.integer(row["rounds"]),
+                )
+            ),
+            view.note(row["warnings"]) or "–",
+        ]
+        for row in single
+    ]
+
+
+def _texts_told(one: SeriesData, view: View) -> Context:
+    differing = [
+        {
+            "arm": code(arm),
+            "count": count,
+            "shown": view.number.integer(count),
+            "compared": view.number.integer(compared),
+            "round": view.number.integer(number),
+            "prompt": code(prompt),
+            "turn": view.number.integer(turn),
+            "place": None if place is None else view.number.integer(place + 1),
+        }
+        for arm, count, compared, (number, prompt, turn), place in one.texts.differing
+    ]
+    return {
+        "same_text": one.texts.all_same,
+        "text_requests": one.texts.requests,
+        "shown_requests": view.number.integer(one.texts.requests),
+        "differing": differing,
+    }
+
+
+def stacking(data: Data, view: View) -> Context | None:
+    """Precision and speculation together, where a series holds the four arms for it."""
+    parts = [
+        _square(one, square, view)
+        for one in data.series
+        for square in contrasts.squares(one.series)
+    ]
+    if not parts:
+        return None
+    return {
+        "parts": parts,
+        "confidence": view.number.percent(CONFIDENCE),
+        "cpu": data.facts.get("accelerator") == "cpu",
+    }
+
+
+def _square(one: SeriesData, square: Square, view: View) -> Context:
+    """One square: its sentence, and a table unless nothing of it is known."""
+    found: dict[tuple[str, str], Row] = {(row["metric"], row["arm"]): row for row in one.contrasts}
+    first, second, both = (found.get((STACKED, arm), {}) for arm in (*square.single, square.both))
+    whole = found.get((STACKING, square.both), {})
+    ratios = [row["ratio"] for row in (first, second) if row.get("ratio") is not None]
+    product = ratios[0] * ratios[1] if len(ratios) == 2 else None
+    words = view.words.gettext
+    rows = [
+        [
+            f"{words(text)}: {code(arm)}",
+            view.number.ratio(row.get("ratio")),
+            view.interval(row.get("ci_low"), row.get("ci_high")),
+        ]
+        for text, arm, row in (
+            (N_("Another checkpoint"), square.single[0], first),
+            (N_("Another engine"), square.single[1], second),
+            (N_("Both"), square.both, both),
+        )
+    ]
+    low, high = (view.number.percent(whole.get(name)) for name in ("ci_low", "ci_high"))
+    unknown = whole.get("ratio") is None
+    rows += [
+        [words(N_("Product of the two single ratios")), view.number.ratio(product), "–"],
+        [
+            words(N_("Both, of that product")),
+            view.number.percent(whole.get("ratio")),
+            view.number.unknown if unknown else f"{low}–{high}",
+        ],
+    ]
+    return {
+        "series": code(one.series.name),
+        "reference": code(square.reference),
+        "rows": rows if any(row.get("ratio") for row in (first, second, both)) else [],
+        "sentences": [
+            view.claim(row)
+            for row in one.claims
+            if row["section"] == "stacking" and row["arm"] == square.both
+        ],
+    }
+
+
+def acceptance(data: Data, view: View) -> Context | None:
+    speculative = [
+        arm for one in data.series for arm in one.series.arms if arm.speculation != "none"
+    ]
+    if not speculative:
+        return None
+    example = next((arm.block_size for arm in speculative if arm.block_size), None)
+    return {
+        "block": "" if example is None else view.number.integer(example),
+        "drafted": "" if example is None else view.tokens(example - 1),
+        "rows": [
+            [
+                code(one.series.name),
+                code(row.arm.name),
+                view.number.integer(row.turn),
+                "–" if row.arm.block_size is None else view.number.integer(row.arm.block_size),
+                view.number.mean(row.effective_block_size),
+                view.number.mean(row.accept_length),
+                view.number.percent(row.accept_rate),
+                view.number.integer(row.requests),
+            ]
+            for one in data.series
+            for row in one.accepted
+        ],
+    }
