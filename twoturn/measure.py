@@ -181,12 +181,20 @@ def _measure_arms(this: Round, names: Sequence[str], kind: str, folder: Path) ->
 
 def _compare_texts(this: Round, measured: Sequence[Cell]) -> None:
     """Fill in where each answer first differs from the reference arm's, in characters; null where
-    it is the same or the reference was not measured beside it."""
-    reference = next((cell for cell in measured if cell.arm.name == this.series.reference), None)
-    if reference is None:
-        return
-    for cell in measured:
-        for row, text, other in zip(cell.rows, cell.texts, reference.texts, strict=False):
+    it is the same, or where one of the two is no valid answer."""
+    answers = [
+        (cell.arm.name, row, text)
+        for cell in measured
+        for row, text in zip(cell.rows, cell.texts, strict=True)
+        if row["status"] == "ok"
+    ]
+    of_reference = {
+        (row["prompt_id"], row["turn"]): text
+        for name, row, text in answers
+        if name == this.series.reference
+    }
+    for _, row, text in answers:
+        if (other := of_reference.get((row["prompt_id"], row["turn"]))) is not None:
             row["divergence_index"] = divergence(text, other)
 
 
@@ -208,6 +216,7 @@ def _measure_cell(this: Round, arm: Arm, kind: str, position: int) -> Cell:
     sitting is measured yet, and somebody should look.
     """
     engine = engines.get(this.loaded.campaign, arm.server)
+    python = _server_python(this.loaded, arm.server, this.say)
     cell = Cell(arm)
     facts = _row_facts(this, arm, kind, position)
     before = machine.state()
@@ -217,7 +226,7 @@ def _measure_cell(this: Round, arm: Arm, kind: str, position: int) -> Cell:
         raw_log = folder / "server.log"
         launch = None
         try:
-            place = _place(this, arm, folder)
+            place = _place(this, arm, folder, python)
             launch = engine.launch(arm, place)
             with servers.run(launch, place.port, raw_log) as running:
                 said, wrong = engine.read_back(running.base_url, arm)
@@ -225,6 +234,8 @@ def _measure_cell(this: Round, arm: Arm, kind: str, position: int) -> Cell:
                     raise servers.ServerFault("wrong_settings", "; ".join(wrong))
                 _send_workload(this, engine, cell, running, {**facts, "load_s": running.load_s})
                 cell.metadata["settings_read_back"] = said
+            if any(row["status"] != "ok" for row in cell.rows):
+                cell.metadata["log_tail"] = servers.log_tail(raw_log)
         except servers.ServerFault as fault:
             tail = fault.log_tail or servers.log_tail(raw_log)
             _or_give_up(this, arm, kind, fault, tail)
@@ -243,6 +254,7 @@ def _measure_cell(this: Round, arm: Arm, kind: str, position: int) -> Cell:
         "machine": this.series.spec["machine"],
         "command_line": _shown(launch.argv) if launch else None,
         "settings": dict(launch.settings) if launch else None,
+        "metallib_sha256": servers.metallib_sha256(python) if python else None,
         "environment_before": before,
         "environment_after": machine.state(),
         "session": this.session.id,
@@ -266,7 +278,7 @@ def _row_facts(this: Round, arm: Arm, kind: str, position: int) -> dict[str, Any
     }
 
 
-def _place(this: Round, arm: Arm, folder: Path) -> Place:
+def _place(this: Round, arm: Arm, folder: Path, python: Path | None) -> Place:
     loaded = this.loaded
     models = {}
     (folder / "models").mkdir()
@@ -274,7 +286,6 @@ def _place(this: Round, arm: Arm, folder: Path) -> Place:
         target = checkpoints.folder(name, loaded.campaign, loaded.file, loaded.root)
         (folder / "models" / name).symlink_to(target)
         models[name] = f"models/{name}"
-    python = _server_python(loaded, arm.server, this.say)
     # Code that a server compiles for itself lasts as long as its environment, as bytecode does;
     # made anew for each cell, the compiler would run inside the first requests.
     tmp = python.parent.parent / "tmp" if python else folder / "tmp"

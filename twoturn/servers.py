@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import importlib.metadata
 import json
 import os
@@ -27,6 +28,7 @@ import uv
 
 from twoturn import client
 from twoturn.errors import UserError
+from twoturn.hashes import sha256_file
 
 GUARD = Path(__file__).with_name("guard.py")
 STATE = ".twoturn"  # environments and passing files; never results
@@ -139,6 +141,13 @@ def environment_differences(folder: Path, packages: Mapping[str, str]) -> list[s
         # one name may be pinned twice, for different Pythons: any of the pins will do
         if version not in pinned.get(name, "").split(" or ")
     ]
+
+
+@functools.cache
+def metallib_sha256(python: Path) -> str | None:
+    """Hash of the compiled Metal kernels in an environment, None where there are none."""
+    found = sorted(python.parent.parent.glob("lib/python*/site-packages/mlx/lib/mlx.metallib"))
+    return sha256_file(found[0]) if found else None
 
 
 # --- one process --------------------------------------------------------------------------------
