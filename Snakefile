@@ -48,6 +48,7 @@ try:
 except UserError as error:
     sys.exit(f"twoturn: {error}")
 PLAN = LOADED.plan
+PLAN_FILE = str(campaign.plan_file(LOADED))
 LOCK = f"locks/{PLAN.machine}.json"
 RESULTS = f"results/{PLAN.name}" if PLAN.name else "results"
 REPORTS = f"reports/{PLAN.name}" if PLAN.name else "reports"

@@ -158,7 +158,16 @@ def test_edits_that_do_not_measure_measure_nothing(measured: Clone) -> None:
     assert measured.planned(ARTICLE, *CONFIG) == {}
 
 
+def forget(clone: Clone) -> None:
+    """As in an unpacked archive: no metadata of Snakemake, results newer than all else."""
+    shutil.rmtree(clone.folder / ".snakemake", ignore_errors=True)
+    for folder in ("results", "reports"):
+        for file in (clone.folder / folder).rglob("*"):
+            file.touch()
+
+
 def test_a_bump_measures_its_own_series_and_says_why(measured: Clone) -> None:
+    forget(measured)
     measured.scripted(other_version="1.1")
     done = measured.snakemake("-n", ARTICLE, *CONFIG)
     assert "other 1.0 → 1.1" in done.stdout + done.stderr
@@ -168,6 +177,7 @@ def test_a_bump_measures_its_own_series_and_says_why(measured: Clone) -> None:
 
 
 def test_a_changed_checkpoint_measures_its_own_series(measured: Clone) -> None:
+    forget(measured)
     file = measured.folder / "checkpoints/second/config.json"
     before = file.read_text()
     file.write_text('{"model_type": "scripted", "name": "another"}')
@@ -199,6 +209,22 @@ def test_a_changed_fact_of_the_machine_measures_everything(measured: Clone) -> N
     finally:
         file.write_text(before)
     assert measured.planned(ARTICLE, *CONFIG) == {}
+
+
+def test_a_deleted_cell_is_missed(measured: Clone) -> None:
+    forget(measured)
+    series = plan_of(measured).one("speeds")
+    file = measured.folder / series.directory / "03" / "same.parquet"
+    whole = file.read_bytes()
+    file.unlink()
+    try:
+        assert measured.planned(ARTICLE, *CONFIG) == {"measure_speeds": 1}
+        run = measured.snakemake(ARTICLE, *CONFIG, "--cores", "1")
+        assert (file.parent / "plain.parquet").is_file()  # what is there stays
+        assert "round 3 of speeds is missing and round 6 is there" in run.stderr
+    finally:
+        file.parent.mkdir(exist_ok=True)
+        file.write_bytes(whole)
 
 
 def test_raising_the_rounds_keeps_the_first_ones(measured: Clone) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from twoturn import config, engines, lock, plan, recipes
+from twoturn import config, engines, lock, plan, reasons, recipes
 
 
 @dataclass(frozen=True)
@@ -32,3 +33,23 @@ def load(file: str, root: Path) -> Loaded:
     machine = lock.load(campaign, root)
     found = recipes.collect(campaign, file, root, machine)
     return Loaded(file, root, campaign, machine, found, plan.make(campaign, machine, found))
+
+
+def plan_file(loaded: Loaded) -> Path:
+    """The plan as a file that all analysis takes as input, written anew when the plan changes or
+    when a planned round is missing.
+
+    Snakemake compares times of files. A changed recipe changes the paths of cells and no file that
+    the tables depend on, so without this it would find the old tables newer than all they need.
+    """
+    file = loaded.root / ".twoturn" / "plans" / f"{config.slug(loaded.plan.name or 'default')}.json"
+    told = {
+        "file": loaded.file,
+        "series": {one.name: [one.fingerprint, one.rounds] for one in loaded.plan.series},
+    }
+    text = json.dumps(told, indent=1)
+    missing = any(reasons.missing_rounds(one, loaded.root) for one in loaded.plan.series)
+    if missing or not file.is_file() or file.read_text(encoding="utf-8") != text:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+    return file.relative_to(loaded.root)

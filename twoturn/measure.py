@@ -31,6 +31,7 @@ from twoturn import (
     making,
     metrics,
     privacy,
+    reasons,
     servers,
     tokens,
     workloads,
@@ -89,6 +90,8 @@ def preflight(loaded: Loaded, wanted: Sequence[Series], say: Say) -> None:
             cure="measure on its machine, or renew it: "
             f"`make lock MACHINE={name} CAMPAIGN={loaded.file}`",
         )
+    for series in wanted:
+        _check_order(loaded, series)
     arms = [arm for series in wanted for arm in series.arms]
     for name in sorted({arm.checkpoint for arm in arms} | {a.draft for a in arms if a.draft}):
         making.ensure(name, loaded.campaign, loaded.root, loaded.file, say)
@@ -105,6 +108,19 @@ def preflight(loaded: Loaded, wanted: Sequence[Series], say: Say) -> None:
                 key=f"servers.{name}.command",
                 cure="install it or write its full path",
             )
+
+
+def _check_order(loaded: Loaded, series: Series) -> None:
+    """A round that is measured after a later one breaks the order, and the series with it."""
+    first = reasons.missing_rounds(series, loaded.root)[:1]
+    there = [n for n in series.round_numbers() if _is_there(loaded, series, n)]
+    if first and there and there[-1] > first[0]:
+        raise UserError(
+            f"round {first[0]} of {series.name} is missing and round {there[-1]} is there: "
+            "measured now it would break the order",
+            file=f"{series.directory}/{round_name(first[0])}",
+            cure="restore it, or remove the folders of the later rounds and run again",
+        )
 
 
 def _check_draft(loaded: Loaded, series: Series, arm: Arm) -> None:
@@ -150,7 +166,7 @@ def run_round(
     folder = loaded.root / series.directory
     previous = folder / round_name(number - 1)
     # Snakemake makes the folder of an output before its job runs: an empty one is no round.
-    if number > 1 and not all((loaded.root / cell).is_file() for cell in series.cells(number - 1)):
+    if number > 1 and not _is_there(loaded, series, number - 1):
         raise UserError(
             f"round {number} of {series.name} cannot be measured before round {number - 1}",
             cure="run the workflow, which keeps the order",
@@ -166,6 +182,10 @@ def run_round(
         if number == series.rounds:
             _measure_arms(this, [series.reference], "control", staging / "control")
         _publish(staging, folder / round_name(number))
+
+
+def _is_there(loaded: Loaded, series: Series, number: int) -> bool:
+    return all((loaded.root / cell).is_file() for cell in series.cells(number))
 
 
 def _measure_arms(this: Round, names: Sequence[str], kind: str, folder: Path) -> None:

@@ -6,5 +6,5 @@ def modules(*names):
     return [str(path) for name in names for path in sorted(Path("twoturn").glob(name))]
 
 
-# The lock is an input of all that is told: a newer plan looks for other cells.
-PLANNED = [LOCK, *modules("campaign.py", "config.py", "plan.py")]
+# Plan and lock are inputs of all that is told: a newer plan looks for other cells.
+PLANNED = [PLAN_FILE, LOCK, *modules("campaign.py", "config.py", "plan.py")]
