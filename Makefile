@@ -12,6 +12,7 @@ SNAKEMAKE := $(BIN)/snakemake --configfile $(CAMPAIGN)
 .PHONY: article test check plan lock dag prefetch demo clean
 
 article: $(VENV)/.ready ## measure what is missing and write both articles
+	@test -f $(CAMPAIGN) || { echo "twoturn: $(CAMPAIGN): there is no such campaign file"; exit 1; }
 	$(SNAKEMAKE) --cores 1
 
 plan: $(VENV)/.ready ## what would be measured, in which order, and why

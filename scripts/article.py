@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from twoturn import article, campaign, config
+from twoturn import article, campaign
 from twoturn.errors import UserError
 from twoturn.plan import Plan
 
@@ -45,10 +45,7 @@ def main() -> int:
 
 def pictures(kind: str, plan: Plan, folder: Path, language: str, start: Path) -> dict[str, str]:
     """Series → link to its picture, relative to the article; only pictures that are there."""
-    files = {
-        series.name: folder / f"{kind}_{config.slug(series.name)}_{language}.svg"
-        for series in plan.series
-    }
+    files = {series.name: folder / f"{kind}_{series.name}_{language}.svg" for series in plan.series}
     return {
         name: Path(os.path.relpath(file, start)).as_posix()
         for name, file in files.items()

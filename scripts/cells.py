@@ -21,7 +21,7 @@ def main() -> int:
         files = [
             (file, series.fingerprint)
             for series in plan.series
-            for file in cells.of_series(root / series.directory)
+            for file in cells.of_series(root / series.directory, series.rounds)
         ]
         pq.write_table(cells.join(files), wanted.output)
     except UserError as error:

@@ -191,22 +191,23 @@ def test_other_columns(tmp_path: Path) -> None:
 def test_of_series_finds_all_kinds_and_no_half_rounds(tmp_path: Path) -> None:
     wanted = ["01/a", "01/warmup/a", "02/a", "02/b", "02/control/a"]
     others = [".03.99/a", ".03.99/warmup/a", "02/.b.parquet.7", "a"]
+    others += ["01/control/a", "03/a", "03/control/a"]  # an earlier end, and rounds beyond the plan
     for name in wanted + others:
         file = tmp_path / f"{name}.parquet"
         file.parent.mkdir(parents=True, exist_ok=True)
         file.touch()
     (tmp_path / "spec.json").touch()
-    found = [path.relative_to(tmp_path).as_posix() for path in cells.of_series(tmp_path)]
+    found = [path.relative_to(tmp_path).as_posix() for path in cells.of_series(tmp_path, 2)]
     assert found == sorted(f"{name}.parquet" for name in wanted)
 
 
 def test_of_series_under_a_hidden_folder(tmp_path: Path) -> None:
     written(tmp_path / ".home" / "f1" / "01")
-    assert len(cells.of_series(tmp_path / ".home" / "f1")) == 1
+    assert len(cells.of_series(tmp_path / ".home" / "f1", 2)) == 1
 
 
 def test_of_series_without_cells(tmp_path: Path) -> None:
-    assert cells.of_series(tmp_path / "none") == []
+    assert cells.of_series(tmp_path / "none", 2) == []
 
 
 def test_join(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 
 from twoturn import contrasts
+from twoturn.cells import NO_PROMPT
 from twoturn.errors import UserError
 
 CHAT = ("decode_tok_s", "ttft_s")
@@ -447,3 +448,27 @@ def test_a_column_of_nulls_is_never_a_traceback(column: str, rows: str) -> None:
         silent = row["verdict"] in ("invalid", "not_measured")
         assert all((row[number] is None) == silent for number in NUMBERS)
     contrasts.drift(cells, series)
+
+
+def test_a_server_that_did_not_start_takes_its_own_pair_alone() -> None:
+    """Its cell is one row that no other cell holds, with the clocks of that moment."""
+    series = series_of("fast", "flaky")
+    cells = cells_of(series, decode={"fast": 1.4})
+    here = (cells["arm"] == "flaky") & (cells["round"] == 3)
+    row = (
+        cells[here]
+        .iloc[[0]]
+        .assign(
+            status="start_failed",
+            prompt_id=NO_PROMPT,
+            turn=1,
+            **dict.fromkeys(
+                ("ttft_s", "e2e_s", "decode_s", "decode_tokens", "completion_tokens"), None
+            ),
+        )
+    )
+    table = contrasts.from_cells(pd.concat([cells[~here], row]), [series]).to_pylist()
+    decode = {one["arm"]: one for one in table if one["metric"] == "decode_tok_s"}
+    assert decode["flaky"]["verdict"] == "invalid"
+    assert decode["flaky"]["warnings"][0] == "row_not_ok:start_failed"
+    assert decode["fast"]["verdict"] == "faster"

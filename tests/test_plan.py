@@ -135,8 +135,8 @@ CHANGES: list[tuple[Change, set[str], list[str]]] = [
     (first_work(seed=8), {"first"}, ["seed 7 → 8"]),
     (first_work(max_tokens=9), {"first"}, ["max_tokens 8 → 9"]),
     (first_work(temperature=0.5), {"first"}, ["temperature 0.0 → 0.5"]),
-    (first_arm(settings={"a": 1}), {"first"}, ["settings of plain {} → {'a': 1}"]),
-    (first_arm(args=["-x"]), {"first"}, ["args of plain [] → ['-x']"]),
+    (first_arm(settings={"a": 1}), {"first"}, ["a of plain unset → 1"]),
+    (first_arm(args=["-x"]), {"first"}, ["args of plain none → -x"]),
     (
         lambda c, r, f: c["series"]["first"]["arms"]["quick"].update(block_size=5),
         {"first"},
@@ -253,8 +253,8 @@ def test_the_fingerprint_of_a_known_spec() -> None:
 def test_words_of_a_server(before: Data, after: Data, words: str) -> None:
     def spec(more: Data) -> Data:
         server = {"name": "mlx-vlm", "adapter": "mlx-vlm", "version": "1", "packages": {}, **more}
-        arm = dict.fromkeys(("checkpoint", "draft", "speculation", "block_size", "settings"))
-        arms = {name: {**arm, "args": [], "server": server} for name in ("a", "b")}
+        arm = dict.fromkeys(("checkpoint", "draft", "speculation", "block_size"))
+        arms = {name: {**arm, "args": [], "settings": {}, "server": server} for name in ("a", "b")}
         return {"protocol": 1, "machine": {}, "workload": {}, "reference": "a", "arms": arms}
 
     assert changes(spec(before), spec(after)) == [words]  # told once, though two arms have it

@@ -114,6 +114,8 @@ def test_a_circle_of_made_checkpoints(tree: Tree, data: Data) -> None:
 def test_a_checkpoint_of_another_machine_is_known_by_its_lock(tree: Tree, data: Data) -> None:
     shutil.rmtree(tree.root / "models/small")
     lock = {"checkpoints": {"small": "abc"}}
+    assert "checkpoints.small.path" in refused(tree, data, lock)  # on this machine it must be here
+    data["machine"] = "another"
     assert collect(tree, data, lock)["checkpoints"]["small"] == {"files_sha256": "abc"}
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -75,6 +77,18 @@ def fault(launch: Launch, port: int, log: Path) -> ServerFault:
 
 
 # A life
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux gives orphans to the guard")
+def test_a_server_that_leaves_its_group_is_gone_too(scripted: Scripted) -> None:
+    launch, port, log = scripted()
+    behind = shlex.join(launch.argv)
+    hiding = replace(launch, argv=["/bin/sh", "-c", f"setsid {behind} & wait"])
+    with servers.run(hiding, port, log) as running:
+        assert ask(running).status == "ok"
+        assert family(port)
+    assert family(port) == []
+    assert not servers._listening(port)
 
 
 def test_a_server_starts_answers_and_is_gone(scripted: Scripted) -> None:

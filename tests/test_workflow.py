@@ -119,7 +119,7 @@ def test_cells_hold_what_a_reader_needs(measured: Clone) -> None:
     assert metadata["order"] == list(series.order(1))
     assert "--speed" in metadata["command_line"]
     assert metadata["environment_before"]["memory_available"] > 0
-    kinds = {file.parent.name for file in cells.of_series(folder)}
+    kinds = {file.parent.name for file in cells.of_series(folder, 6)}
     assert {"warmup", "control"} <= kinds
     assert [file.parent.parent.name for file in folder.glob("*/control/*.parquet")] == ["06"]
     assert [file.name for file in folder.glob("*/warmup/same.parquet")] == ["same.parquet"]
@@ -172,6 +172,17 @@ def test_a_bump_measures_its_own_series_and_says_why(measured: Clone) -> None:
     done = measured.snakemake("-n", ARTICLE, *CONFIG)
     assert "other 1.0 → 1.1" in done.stdout + done.stderr
     assert measured.planned(ARTICLE, *CONFIG) == {"measure_pair": 2}
+    measured.scripted()
+    assert measured.planned(ARTICLE, *CONFIG) == {}
+
+
+def test_a_changed_setting_is_told(measured: Clone) -> None:
+    file = measured.scripted()
+    text = file.read_text()
+    old, new = 'args: [--speed, "1.3"]', 'settings: {model: "{x}"}, args: [--speed, "1.3"]'
+    file.write_text(text.replace(old, new))
+    done = measured.snakemake("-n", ARTICLE, *CONFIG)
+    assert "model of fast unset → {x}" in done.stdout + done.stderr
     measured.scripted()
     assert measured.planned(ARTICLE, *CONFIG) == {}
 

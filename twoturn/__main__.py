@@ -55,7 +55,14 @@ def write_lock(file: str, name: str | None, root: Path) -> str:
     """Look at this machine and write its lock. Says where."""
     entry = config.load(file, root)
     target = name or entry.machine
-    lock.write(target, lock.observe(entry, root), root)
+    seen = lock.observe(entry, root)
+    try:  # what other campaigns on this machine have locked stays
+        known = lock.read(target, root)
+    except UserError:
+        known = {}
+    for part in ("servers", "checkpoints"):
+        seen[part] = {**known.get(part, {}), **seen[part]}
+    lock.write(target, seen, root)
     return lock.path(target)
 
 

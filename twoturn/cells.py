@@ -19,6 +19,7 @@ from twoturn.errors import UserError
 
 SCHEMA_VERSION = 1
 METADATA_KEY = b"twoturn"
+NO_PROMPT = "none"  # prompt_id of the one row of a cell whose server did not start
 
 
 def _fields(names: str, kind: pa.DataType, nullable: bool = True) -> list[pa.Field]:
@@ -98,12 +99,16 @@ def read(file: Path) -> tuple[pa.Table, dict[str, Any]]:
     return cell, metadata
 
 
-def of_series(folder: Path) -> list[Path]:
-    """All cells of one measured series: rounds, warm-ups and controls, sorted."""
+def of_series(folder: Path, rounds: int) -> list[Path]:
+    """All cells of the first `rounds` rounds of a measured series, sorted: rounds, their warm-ups,
+    and the control after the last. A control after an earlier last round is none any more.
+    """
+    names = [f"{number:02d}" for number in range(1, rounds + 1)]
     return sorted(
         path
-        for path in folder.glob("*/**/*.parquet")
-        if not any(part.startswith(".") for part in path.relative_to(folder).parts)
+        for name in names
+        for path in (folder / name).rglob("*.parquet")
+        if not path.name.startswith(".") and (path.parent.name != "control" or name == names[-1])
     )
 
 

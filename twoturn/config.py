@@ -27,7 +27,13 @@ from pydantic import (
 from twoturn.errors import UserError
 
 SPECULATION = ("none", "mtp", "dflash", "draft", "ngram")
-RESERVED = ("cells", "figures")  # folders beside the tables of a campaign
+RESERVED = (
+    "cells",
+    "figures",
+    "cells.parquet",
+    "contrasts.parquet",
+    "claims.parquet",
+)  # folders beside the tables of a campaign
 NEEDS_DRAFT = ("mtp", "dflash", "draft")
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
 
@@ -250,6 +256,9 @@ class Campaign(_Strict):
             raise ValueError(f"name: {self.name!r} is a folder of every campaign; choose another")
         if len(set(self.languages)) < len(self.languages):
             raise ValueError("languages: one stands twice")
+        folders = [slug(name) for name in self.checkpoints]
+        if len(set(folders)) < len(folders):
+            raise ValueError("checkpoints: two checkpoints share one folder name; rename one")
         slugs = [slug(name) for name in self.series]
         if len(set(slugs)) < len(slugs):
             raise ValueError("series: two series share one folder name; rename one")

@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from twoturn.cells import NO_PROMPT
 from twoturn.errors import UserError
 from twoturn.stats import stacking
 from twoturn.stats.base import CONFIDENCE, Refusal, Slot
@@ -222,7 +223,8 @@ def _origin(rows: pd.DataFrame) -> Any:
 
 
 def _requests(rows: pd.DataFrame) -> set[tuple[Any, ...]]:
-    """Every (prompt, turn) that some slot of the series has."""
+    """Every (prompt, turn) that some slot has; a server that did not start has none."""
+    rows = rows[rows["prompt_id"] != NO_PROMPT]
     return set(rows[["prompt_id", "turn"]].itertuples(index=False, name=None))
 
 

@@ -32,6 +32,33 @@ def _signal_group(pid: int, number: int) -> None:
         os.killpg(pid, number)
 
 
+def _adopt_orphans() -> None:
+    """On Linux processes that leave the server's group become children of this guard."""
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER
+
+
+def _kill_orphans() -> None:
+    """Kill what was adopted, and what those leave behind, until nothing is left."""
+    listing = f"/proc/self/task/{os.getpid()}/children"
+    deadline = time.monotonic() + GRACE_S
+    while time.monotonic() < deadline:
+        try:
+            with open(listing) as file:
+                children = [int(word) for word in file.read().split()]
+        except OSError:  # macOS, or a kernel that does not tell
+            return
+        if not children:
+            return
+        for child in children:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child, signal.SIGKILL)
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(child, 0)
+
+
 def _stop(process: "subprocess.Popen[bytes]") -> None:
     _signal_group(process.pid, signal.SIGTERM)
     deadline = time.monotonic() + GRACE_S
@@ -39,6 +66,7 @@ def _stop(process: "subprocess.Popen[bytes]") -> None:
         time.sleep(POLL_S)
     _signal_group(process.pid, signal.SIGKILL)  # whatever the server itself had started
     process.wait()
+    _kill_orphans()
 
 
 def _say(**message: int) -> None:
@@ -50,6 +78,7 @@ def _say(**message: int) -> None:
 def main(log_file: str, command: list[str]) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
+    _adopt_orphans()
     with open(log_file, "ab", buffering=0) as log:
         try:
             process = subprocess.Popen(

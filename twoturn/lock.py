@@ -16,7 +16,7 @@ from typing import Any
 from twoturn import machine
 from twoturn.config import Campaign
 from twoturn.errors import UserError
-from twoturn.hashes import folder_digest
+from twoturn.hashes import Hashes, folder_digest
 from twoturn.plan import MACHINE_FACTS
 
 SCHEMA = 1
@@ -34,11 +34,13 @@ def observe(campaign: Campaign, root: Path) -> dict[str, Any]:
             servers[name] = probe(entry.executable)
         elif entry.attach is not None:
             servers[name] = entry.version or "unknown"
+    hashes = Hashes(root)
     outside = {
-        name: folder_digest(Path(entry.path))
+        name: folder_digest(Path(entry.path), hashes.of)
         for name, entry in campaign.checkpoints.items()
         if entry.path is not None and Path(entry.path).is_absolute() and Path(entry.path).is_dir()
     }
+    hashes.save()
     return {
         "schema": SCHEMA,
         "machine": machine.facts(),
@@ -76,7 +78,11 @@ def read(name: str, root: Path) -> dict[str, Any]:
         ) from None
     except ValueError:
         raise UserError("not valid JSON", file=path(name), cure="`make lock`") from None
-    if not isinstance(lock, dict) or lock.get("schema") != SCHEMA or "machine" not in lock:
+    if (
+        not isinstance(lock, dict)
+        or lock.get("schema") != SCHEMA
+        or not isinstance(lock.get("machine"), dict)
+    ):
         raise UserError(f"not a lock of schema {SCHEMA}", file=path(name), cure="`make lock`")
     return lock
 

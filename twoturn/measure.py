@@ -13,6 +13,7 @@ import json
 import os
 import shutil
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -196,7 +197,12 @@ def _measure_arms(this: Round, names: Sequence[str], kind: str, folder: Path) ->
     _compare_texts(this, measured)
     for cell in measured:
         metadata = privacy.redact_all(cell.metadata, this.loaded.root)
-        cells.write(cells.table(cell.rows, metadata), folder / f"{cell.arm.slug}.parquet")
+        rows = [
+            # What a server says may hold paths of the machine.
+            row | privacy.redact_all({k: row.get(k) for k in ("reason", "model")}, this.loaded.root)
+            for row in cell.rows
+        ]
+        cells.write(cells.table(rows, metadata), folder / f"{cell.arm.slug}.parquet")
 
 
 def _compare_texts(this: Round, measured: Sequence[Cell]) -> None:
@@ -259,7 +265,7 @@ def _measure_cell(this: Round, arm: Arm, kind: str, position: int) -> Cell:
         except servers.ServerFault as fault:
             tail = fault.log_tail or servers.log_tail(raw_log)
             _or_give_up(this, arm, kind, fault, tail)
-            cell.rows.append({**_fault_row(facts, fault), "turn": 1, "prompt_id": "none"})
+            cell.rows.append({**_fault_row(facts, fault), "turn": 1, "prompt_id": cells.NO_PROMPT})
             cell.texts.append("")
             cell.metadata["log_tail"] = tail
         finally:
@@ -416,7 +422,7 @@ def _fault_row(facts: Mapping[str, Any], fault: servers.ServerFault) -> dict[str
         "status": fault.status,
         "reason": str(fault)[:300],
         "started_at": datetime.now(UTC),
-        "start_monotonic_s": 0.0,
+        "start_monotonic_s": time.monotonic(),
         "wall_minus_monotonic_s": 0.0,
     }
 

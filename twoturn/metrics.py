@@ -241,6 +241,8 @@ def _answer_fault(
     """Is it the answer to the question that was asked, and is its length known?"""
     if not answer.chunks:
         return "empty_stream", f"no token text, although usage says {n}" if n else "no token"
+    if answer.malformed:
+        return "truncated_stream", f"{answer.malformed} chunks of the stream could not be read"
     if not answer.done and (answer.finish_reason is None or answer.usage is None):
         return "truncated_stream", f"after {len(answer.chunks)} token chunks"
     others = [model for model in answer.models if model != wanted.model]

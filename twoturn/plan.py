@@ -255,6 +255,13 @@ def _arm_changes(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> I
     for key in ("checkpoint", "draft"):
         if old[key] != new[key]:
             yield f"{key} of {name} changed"
-    for key in ("speculation", "block_size", "settings", "args"):
+    for key in ("speculation", "block_size"):
         if old[key] != new[key]:
             yield f"{key} of {name} {old[key]} → {new[key]}"
+    if old["args"] != new["args"]:
+        before, after = (" ".join(one["args"]) or "none" for one in (old, new))
+        yield f"args of {name} {before} → {after}"
+    for key in sorted({*old["settings"], *new["settings"]}):
+        before, after = old["settings"].get(key, "unset"), new["settings"].get(key, "unset")
+        if before != after:
+            yield f"{key} of {name} {before} → {after}"

@@ -94,7 +94,8 @@ def checkpoint(
                 cure="name the folder that holds config.json and the weights",
             )
         return {"files_sha256": folder_digest(folder, hashes)}
-    if name in found:  # results of another machine are told here, where its files are not
+    # Results of another machine are told here, where its files are not.
+    if name in found and campaign.machine != "local":
         return {"files_sha256": found[name]}
     raise UserError(
         f"the folder {entry.path} is missing",
@@ -116,6 +117,17 @@ def collect(campaign: Campaign, file: str, root: Path, lock: Mapping[str, Any]) 
                 file=file,
                 key=f"series.{name}.workload.text",
                 cure="name a text file that prompts can be cut from",
+            )
+        try:
+            whole = path.read_text(encoding="utf-8").strip()
+        except UnicodeDecodeError:
+            whole = ""
+        if not whole:
+            raise UserError(
+                f"the text {series.workload.text} is empty or not UTF-8",
+                file=file,
+                key=f"series.{name}.workload.text",
+                cure="name a text file in UTF-8",
             )
         texts[series.workload.text] = sha256_file(path)
     arms = [arm for series in campaign.series.values() for arm in series.arms.values()]

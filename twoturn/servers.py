@@ -183,7 +183,7 @@ def run(launch: Launch, port: int, log_file: Path) -> Iterator[Running]:
 
     Raises ServerFault with status start_failed, start_timeout, wrong_model or unauthorized.
     """
-    begun = time.monotonic()
+    begun, ready = time.monotonic(), False
     guard = subprocess.Popen(
         [sys.executable, "-I", str(GUARD), str(log_file), "--", *launch.argv],
         stdin=subprocess.PIPE,
@@ -195,11 +195,12 @@ def run(launch: Launch, port: int, log_file: Path) -> Iterator[Running]:
     try:
         pid = _pid(guard, launch, log_file)
         _wait_ready(launch, port, pid, guard, log_file, begun)
-        load_s = time.monotonic() - begun
+        load_s, ready = time.monotonic() - begun, True
         yield Running(f"http://127.0.0.1:{port}", launch.model, pid, load_s, log_file)
     finally:
         _stop(guard)
-        _wait_released(port)
+        if ready:  # otherwise the port may be another's
+            _wait_released(port)
 
 
 class LogTail:
@@ -331,5 +332,10 @@ def _stop(guard: subprocess.Popen[bytes]) -> None:
 
 def _wait_released(port: int) -> None:
     deadline = time.monotonic() + RELEASE_S
-    while _listening(port) and time.monotonic() < deadline:
+    while _listening(port):
+        if time.monotonic() > deadline:
+            raise UserError(
+                f"the server is stopped and its port {port} is still open: a process of it is left",
+                cure="stop that process; nothing more is measured beside it",
+            )
         time.sleep(READY_POLL_S)

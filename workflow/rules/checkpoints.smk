@@ -14,7 +14,7 @@ for made in sorted(
 
     rule:
         name:
-            f"make_{made.replace('-', '_').replace('.', '_')}"
+            f"make_{made}"
         output:
             f"{checkpoints.made_folder(made, Path())}/config.json",
             f"{checkpoints.made_folder(made, Path())}/made.json",

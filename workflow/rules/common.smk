@@ -6,5 +6,10 @@ def modules(*names):
     return [str(path) for name in names for path in sorted(Path("twoturn").glob(name))]
 
 
+def braced(text):
+    """Text that Snakemake formats back to itself."""
+    return text.replace("{", "{{").replace("}", "}}")
+
+
 # Plan and lock are inputs of all that is told: a newer plan looks for other cells.
 PLANNED = [PLAN_FILE, LOCK, *modules("campaign.py", "config.py", "plan.py")]

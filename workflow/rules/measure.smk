@@ -23,7 +23,7 @@ for s in PLAN.series:
             series=s.name,
             fingerprint=s.fingerprint,
         message:
-            f"Measure round {{wildcards.round}} of {s.name}, because: {reasons.why(s, ROOT)}"
+            f"Measure round {{wildcards.round}} of {s.name}, because: {braced(reasons.why(s, ROOT))}"
         shell:
             "python scripts/measure.py --campaign {params.campaign:q} --series {params.series:q} "
             "--round {wildcards.round} --fingerprint {params.fingerprint} --log {log:q}"
