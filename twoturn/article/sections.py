@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
-from twoturn import plan
+from twoturn import plan, privacy
 from twoturn.article.data import DEMO, Data, SeriesData
 from twoturn.article.series import Context, Fill, acceptance, each_series, stacking
 from twoturn.article.view import View, code, escape
@@ -284,7 +285,9 @@ def _not_measured(data: Data, view: View) -> Context:
             }
             for one in series
         ],
-        "texts": view.names(sorted({one.workload.text for one in series})),
+        "texts": view.names(
+            sorted({privacy.redact(one.workload.text, Path.cwd()) for one in series})
+        ),
         "blocks": view.number.names(
             f"{view.number.integer(size)} ({code(mode)})" for mode, size in blocks
         ),

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, TypeAlias
 
-from twoturn import contrasts, plan
+from twoturn import contrasts, plan, privacy
 from twoturn.article.data import Data, Row, SeriesData
 from twoturn.article.view import ROLES, View, code, escape
 from twoturn.claims import N_
@@ -80,6 +81,8 @@ SPECULATIVE = ("accept_length", "effective_block_size")
 def _arm_row(arm: plan.Arm, series: plan.Series, view: View) -> list[str]:
     role = "reference" if arm.name == series.reference else "null" if arm.null else None
     settings = [f"{key}: {_setting(value)}" for key, value in sorted(arm.settings.items())]
+    # A campaign may name paths of its machine; the article is for everybody.
+    told = [code(privacy.redact(text, Path.cwd())) for text in [*settings, *arm.args]]
     return [
         code(arm.name) + (f" ({view.words.gettext(ROLES[role])})" if role else ""),
         code(arm.checkpoint),
@@ -87,7 +90,7 @@ def _arm_row(arm: plan.Arm, series: plan.Series, view: View) -> list[str]:
         view.speculation(arm),
         view.number.integer(arm.block_size) if arm.block_size is not None else "–",
         code(arm.draft) if arm.draft else "–",
-        ", ".join(code(text) for text in [*settings, *arm.args]) or "–",
+        ", ".join(told) or "–",
     ]
 
 
