@@ -9,11 +9,14 @@ export UV_PYTHON_DOWNLOADS := never
 export UV_PROJECT_ENVIRONMENT := $(CURDIR)/$(VENV)
 SNAKEMAKE := $(BIN)/snakemake --configfile $(CAMPAIGN)
 
-.PHONY: article test check plan lock dag prefetch demo clean
+.PHONY: article quick test check plan lock dag prefetch demo example clean
 
 article: $(VENV)/.ready ## measure what is missing and write both articles
 	@test -f $(CAMPAIGN) || { echo "twoturn: $(CAMPAIGN): there is no such campaign file"; exit 1; }
 	$(SNAKEMAKE) --cores 1
+
+quick: ## one series, four rounds: whether everything works here
+	$(MAKE) article CAMPAIGN=campaigns/quick.yaml
 
 plan: $(VENV)/.ready ## what would be measured, in which order, and why
 	$(BIN)/twoturn plan $(CAMPAIGN)
@@ -35,6 +38,9 @@ demo: prefetch ## train the embedded checkpoints anew
 	$(firstword $(wildcard .twoturn/envs/mlx-vlm-*/bin/python)) -m training.hybrid checkpoints/demo && \
 	$(BIN)/python -m training.llama checkpoints/demo
 	$(BIN)/python -m training.card checkpoints/demo
+
+example: $(VENV)/.ready ## tell docs/example again from its own cells
+	$(BIN)/python scripts/example.py --into docs/example
 
 test: $(VENV)/.dev ## all tests, real servers included
 	$(BIN)/pytest

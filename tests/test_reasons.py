@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tests.conftest import CAMPAIGN, RECIPES, Tree, planned
@@ -117,21 +118,29 @@ def test_duration(seconds: float, words: str) -> None:
     assert progress.duration(seconds) == words
 
 
-@pytest.mark.parametrize(
-    ("write", "words"),
-    [
-        # 2 cells in 10 s; still 1 round of 2 arms and 4 of 3
-        (lambda root, s: measured(root, s, 1), "2 cells in 10 s; about 1 min left"),
-    ],
-)
-def test_progress(tree: Tree, write: Callable[[Path, Series], None], words: str) -> None:
+def timed(root: Path, which: Series, number: int, *rows: tuple[float | None, float | None]) -> None:
+    """As if a round had been measured whose cells all took these (load_s, e2e_s)."""
+    measured(root, which, number)
+    loads, requests = zip(*rows, strict=True)
+    columns = {"load_s": pa.array(loads, pa.float64()), "e2e_s": pa.array(requests, pa.float64())}
+    for cell in which.cells(number):
+        pq.write_table(pa.table(columns), root / cell)
+
+
+def test_progress(tree: Tree) -> None:
     loaded = tree.load()
     first = loaded.plan.one("first")
-    write(tree.root, first)
-    line = progress.line(loaded, first, 1, 10.0)
-    assert line == f"first: round 1 of 2 measured, {words}"
+    timed(tree.root, first, 1, (2.0, 1.0), (2.0, 1.5))
+    # 2 cells in 10 s of which 4.5 s each are measuring; still 1 round of 2 arms and 4 of 3
+    assert progress.line(loaded, first, 1, 10.0) == (
+        "first: round 1 of 2 measured, 2 cells in 10 s, 0.5 s per cell beside server start and "
+        "requests; about 1 min left"
+    )
     for one in loaded.plan.series:
         measured(tree.root, one, *one.round_numbers())
-    line = progress.line(loaded, first, 2, 10.0)
-    assert line == "first: round 2 of 2 measured, 2 cells in 10 s; nothing left to measure"
+    timed(tree.root, first, 2, (None, None))  # a server that did not start
+    assert progress.line(loaded, first, 2, 10.0) == (
+        "first: round 2 of 2 measured, 2 cells in 10 s, 5.0 s per cell beside server start and "
+        "requests; nothing left to measure"
+    )
     assert (tree.root / first.directory / round_name(2)).is_dir()

@@ -1,6 +1,10 @@
-"""How far a campaign is, and about how long it will still take."""
+"""How far a campaign is, what its cells cost beside the measuring, and about how long is left."""
 
 from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow.parquet as pq
 
 from twoturn import reasons
 from twoturn.campaign import Loaded
@@ -8,17 +12,26 @@ from twoturn.plan import Series, round_name
 
 
 def line(loaded: Loaded, series: Series, number: int, seconds: float) -> str:
-    """One line after a round: where we are, and the time left at this round's pace per cell."""
-    folder = loaded.root / series.directory / round_name(number)
-    measured = sum(1 for _ in folder.rglob("*.parquet"))
+    """One line after a round: where we are, the time per cell that is neither server start nor
+    request, and the time left at this round's pace per cell."""
+    files = list((loaded.root / series.directory / round_name(number)).rglob("*.parquet"))
+    count = max(1, len(files))
+    idle = (seconds - sum(map(_measuring_s, files))) / count
     left = sum(
         len(one.arms) * len(reasons.missing_rounds(one, loaded.root)) for one in loaded.plan.series
     )
-    rest = duration(left * seconds / max(1, measured))
+    rest = duration(left * seconds / count)
     return (
-        f"{series.name}: round {number} of {series.rounds} measured, {measured} cells in "
-        f"{duration(seconds)}; " + (f"about {rest} left" if left else "nothing left to measure")
+        f"{series.name}: round {number} of {series.rounds} measured, {len(files)} cells in "
+        f"{duration(seconds)}, {idle:.1f} s per cell beside server start and requests; "
+        + (f"about {rest} left" if left else "nothing left to measure")
     )
+
+
+def _measuring_s(cell: Path) -> float:
+    """Seconds of one cell in which its server started or answered, warm-up request included."""
+    rows = pq.read_table(cell, columns=["load_s", "e2e_s"]).to_pydict()
+    return sum(time or 0.0 for time in (rows["load_s"][0], *rows["e2e_s"]))
 
 
 def duration(seconds: float) -> str:
