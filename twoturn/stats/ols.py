@@ -13,17 +13,23 @@ from .base import Refusal, Slot
 
 Array = NDArray[np.float64]
 
+TOLD_APART = 0.1
+"""A column of which less than this share is new beside the others is left out: hardly anything
+could be told about it, and the others would pay with errors ten times as large."""
+
 NO_NOISE = 1e-9
 """Residual spread, in logs, under which values are not measurements: a clock is coarser."""
 
 
 @dataclass(frozen=True)
 class Fit:
-    """Coefficients `beta` (k,), their covariance (k, k) and the residual degrees of freedom."""
+    """Coefficients `beta` (k,), their covariance (k, k), the residual degrees of freedom and the
+    residual standard deviation `noise`, in the unit of y."""
 
     beta: Array
     covariance: Array
     df: int
+    noise: float
 
     def interval(self, row: Array, confidence: float) -> tuple[float, float, float]:
         """`row @ beta` and its two-sided t interval: row·b ± t(df)·√(row·C·row)."""
@@ -56,7 +62,17 @@ def least_squares(x: Array, y: Array) -> Fit | Refusal:
     variance = float(np.sum((y - x @ beta) ** 2)) / (n - k)
     if np.sqrt(variance) < NO_NOISE:
         return Refusal("no_noise")
-    return Fit(beta, variance * (inverse @ inverse.T), n - k)
+    return Fit(beta, variance * (inverse @ inverse.T), n - k, float(np.sqrt(variance)))
+
+
+def is_new(column: Array, known: Array) -> bool:
+    """Whether a column (n,) holds enough that the known ones (n, k) do not (TOLD_APART).
+
+    A column that is 0 throughout, as far as rounding of values within [−1, 1] can tell, does not.
+    """
+    rest = column - known @ (np.linalg.pinv(known) @ column)
+    size = float(np.linalg.norm(column))
+    return size > 1e-9 and float(np.linalg.norm(rest)) > TOLD_APART * size
 
 
 @dataclass(frozen=True)

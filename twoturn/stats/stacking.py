@@ -20,12 +20,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from .base import CONFIDENCE, MIN_ROUNDS, Estimate, Refusal, Slot, fault_of
-from .ols import Array, TimeBasis, least_squares
+from .ols import Array, TimeBasis, is_new, least_squares
 from .verdict import MARGIN, Verdict
-
-TOLD_APART = 0.1
-"""A drift column of which less than this share is new beside the others is left out: hardly
-anything could be told about it, and the intercept would pay with an error ten times as large."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +74,7 @@ def estimate(
         if column.any():  # a round was broken off and went on in another session
             columns = np.column_stack([columns, column])
     for column in time.T:
-        if _is_new(column, columns):
+        if is_new(column, columns):
             columns = np.column_stack([columns, column])
     fit = least_squares(columns, z)
     if isinstance(fit, Refusal):
@@ -88,16 +84,6 @@ def estimate(
     log_ratio, low, high = fit.interval(mean, confidence)
     warnings = ("several_sessions",) if len(basis.sessions) > 1 else ()
     return Estimate(log_ratio, low, high, confidence, fit.p_value(mean), fit.df, warnings=warnings)
-
-
-def _is_new(column: Array, known: Array) -> bool:
-    """Whether a column holds enough that the known ones do not; one that is 0 throughout does not.
-
-    Times lie within [−1, 1], so what is below rounding there is 0.
-    """
-    rest = column - known @ (np.linalg.pinv(known) @ column)
-    size = float(np.linalg.norm(column))
-    return size > 1e-9 and float(np.linalg.norm(rest)) > TOLD_APART * size
 
 
 def judge(stacking: Estimate, margin: float = MARGIN) -> Verdict:

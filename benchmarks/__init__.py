@@ -1,0 +1,1 @@
+"""Programs that show what the methods are worth; nothing here takes part in a measurement."""
