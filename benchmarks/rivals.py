@@ -85,9 +85,7 @@ def cubic(one: Layout, logs: Array) -> tuple[Array, Array]:
     return _ols(np.column_stack([x, x[:, 1] ** 3]), logs)
 
 
-def pairs_and_time(
-    one: Layout, logs: Array, confidence: float = CONFIDENCE
-) -> tuple[Array, Array]:
+def pairs_and_time(one: Layout, logs: Array, confidence: float = CONFIDENCE) -> tuple[Array, Array]:
     """Log ratios of the rounds on how much later the arm was; t(n − 2)."""
     later = per_round(one, one.time[None, :].astype(np.float64))[0]
     return _ols(np.column_stack([np.ones_like(later), later]), per_round(one, logs), confidence)
@@ -135,7 +133,9 @@ def either(one: Layout, logs: Array) -> tuple[Array, Array]:
 
 def huber(one: Layout, logs: Array) -> tuple[Array, Array]:
     """Robust regression on the columns of `pair_fit`, Huber's weights."""
-    return _robust(columns(one), logs, lambda u: (u < 1.345) * 1.0, lambda u: 1.345 / u)
+    return _robust(
+        columns(one), logs, lambda u: (u < 1.345).astype(np.float64), lambda u: 1.345 / u
+    )
 
 
 def bisquare(one: Layout, logs: Array) -> tuple[Array, Array]:
@@ -145,7 +145,10 @@ def bisquare(one: Layout, logs: Array) -> tuple[Array, Array]:
         v = (u / 4.685) ** 2
         return np.where(v < 1, (1 - v) * (1 - 5 * v), 0.0)
 
-    return _robust(columns(one), logs, slope, lambda u: np.maximum(1 - (u / 4.685) ** 2, 1e-3) ** 2)
+    def weight(u: Array) -> Array:
+        return np.maximum(1 - (u / 4.685) ** 2, 1e-3) ** 2
+
+    return _robust(columns(one), logs, slope, weight)
 
 
 def _robust(

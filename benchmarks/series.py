@@ -1,4 +1,4 @@
-"""Simulated series: the project's own order, a drift of 34 % in many shapes, noise, broken sessions.
+"""Simulated series: the project's own order, drift in many shapes, noise, broken sessions.
 
 Only the slots of two arms are drawn, because a contrast reads no others; further arms take their
 places in the rounds all the same. All slots last alike, and time is counted in slots.

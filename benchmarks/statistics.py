@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import re
 import sys
 import zlib
 from collections.abc import Iterable, Sequence
@@ -22,9 +21,9 @@ import numpy as np
 
 ROOT = Path(__file__).resolve().parents[1]
 if __name__ == "__main__":
-    sys.path[0] = str(ROOT)  # in place of this folder, whose name of this file hides a module
+    sys.path[0] = str(ROOT)  # not this folder: this file would hide the library's `statistics`
 
-from benchmarks import rivals, vectorised  # noqa: E402
+from benchmarks import others, rivals, vectorised  # noqa: E402
 from benchmarks.series import SESSIONS, SHAPES, Array, Layout, Setting, draw, many  # noqa: E402
 
 PAGE = ROOT / "docs" / "statistics.md"
@@ -33,7 +32,7 @@ ARMS = (2, 4, 6)
 NOISES = {"3": (0.03, 0.03), "4": (0.04, 0.04), "5": (0.05, 0.05), "8 : 1.5": (0.08, 0.015)}
 UNEQUAL = "8 : 1.5"
 RATIOS = (1.05, 1.10, 1.20)
-ORDERS, RUNS, SEED = 50, 400, 1
+ORDERS, RUNS, SEED = 32, 600, 1
 
 # Limits in percent: equal noise, unequal noise.
 FALSE = {False: 2.0, True: 3.0}
@@ -153,7 +152,9 @@ def worst(some: Sequence[Rates]) -> str:
 
 
 def mean_power(some: Sequence[Rates]) -> tuple[float, ...]:
-    return tuple(float(np.mean(shares)) for shares in zip(*(one.found for one in some), strict=True))
+    return tuple(
+        float(np.mean(shares)) for shares in zip(*(one.found for one in some), strict=True)
+    )
 
 
 def power(some: Sequence[Rates]) -> str:
@@ -211,16 +212,16 @@ def write(tables: dict[str, str], page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     for name, content in tables.items():
         begin, end = f"<!-- {name}: begin -->\n", f"<!-- {name}: end -->"
-        pattern = re.escape(begin) + ".*?" + re.escape(end)
-        text, found = re.subn(pattern, lambda _, c=content: begin + c + end, text, flags=re.DOTALL)
-        if found != 1:
+        if text.count(begin) != 1 or text.count(end) != 1:
             raise SystemExit(f"{page}: the markers of {name!r} are missing")
+        before, _, rest = text.partition(begin)
+        text = before + begin + content + end + rest.partition(end)[2]
     page.write_text(text, encoding="utf-8")
 
 
 def read(page: str, name: str) -> tuple[list[str], list[list[str]]]:
     """Head and rows of a table between its markers."""
-    part = page.partition(f"<!-- {name}: begin -->\n")[2].partition(f"<!-- {name}: end -->")[0]
+    part = page.partition(f"<!-- {name}: begin -->\n")[2].partition("<!-- ")[0]
     lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in part.splitlines()]
     return lines[0], lines[2:]
 
@@ -247,10 +248,13 @@ def main() -> int:
         results.setdefault(key, []).append(one)
     found = {shape: mean_power(results[6, "one", "4", shape]) for shape in SHAPES}
     faults += weak(found, len(ARMS) * orders * runs, sigmas)
+    rows = others.rows(max(10, runs * orders // 10), np.random.default_rng(SEED))
+    faults += [f"{row.what}: {row.found:.1f} %" for row in rows if not row.kept(sigmas)]
     tables = {
         "errors": main_table(results, "errors"),
         "power": main_table(results, "power"),
         "rivals": rivals_table(orders, max(1, runs // 4)),
+        "others": table(others.HEAD, [row.told() for row in rows]),
     }
     for name, text in tables.items():
         print(f"{name}\n{text}")

@@ -61,14 +61,16 @@ def fit(
 def per_round(layout: Layout, logs: Array) -> Array:
     """(runs, n): log ratio of each round."""
     signed = logs * (2 * layout.is_arm - 1)
-    return signed.reshape(len(logs), -1, 2).sum(axis=2)  # a round's two slots are neighbours
+    d: Array = signed.reshape(len(logs), -1, 2).sum(axis=2)  # a round's two slots are neighbours
+    return d
 
 
 def check(layout: Layout, logs: Array) -> Array:
     """`hodges_lehmann.estimate`: log ratios (runs,)."""
     d = per_round(layout, logs)
     first, second = np.triu_indices(d.shape[1])
-    return np.median((d[:, first] + d[:, second]) / 2, axis=1)
+    walsh: Array = np.median((d[:, first] + d[:, second]) / 2, axis=1)
+    return walsh
 
 
 def called(ratio: Array, half: Array, check: Array) -> NDArray[np.int64]:

@@ -34,9 +34,10 @@ campaign
 measure progress
 stats.base
 stats.ols stats.hodges_lehmann
-stats.pair_fit stats.drift_curve
+stats.drift_curve stats.step stats.bracketed stats.prompts
+stats.pair_fit
 stats.verdict
-stats.stacking
+stats.stacking stats.best_of stats.planning
 stats
 contrasts
 claims

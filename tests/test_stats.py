@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from twoturn.stats import hodges_lehmann, pair_fit
+from twoturn.stats import best_of, bracketed, hodges_lehmann, pair_fit
 from twoturn.stats.base import Estimate, Estimator, Refusal, Slot
 from twoturn.stats.drift_curve import Curve, curve
+from twoturn.stats.ols import least_squares
 from twoturn.stats.verdict import Comparison, Verdict, compare, judge, times_as_fast
 
-METHODS: tuple[Estimator, ...] = (pair_fit.estimate, hodges_lehmann.estimate)
+EVEN: tuple[Estimator, ...] = (pair_fit.estimate, hodges_lehmann.estimate)
+METHODS = (*EVEN, bracketed.estimate)  # brackets treat arm and reference differently
 DRIFT = math.log(1 - 0.34)
 
 
@@ -50,8 +53,10 @@ def fit(pair: Iterable[Slot], method: Estimator = pair_fit.estimate) -> Estimate
     return result
 
 
-noise = st.lists(st.floats(-0.2, 0.2), min_size=12, max_size=12).filter(
-    lambda values: np.std(values) > 1e-3
+# Every slot has noise of its own, so that no fit is perfect whatever hypothesis adds to it.
+OWN = np.random.default_rng(0).normal(0, 0.01, 12)
+noise = st.lists(st.floats(-0.2, 0.2), min_size=12, max_size=12).map(
+    lambda values: list(np.add(values, OWN))
 )
 
 
@@ -60,7 +65,7 @@ noise = st.lists(st.floats(-0.2, 0.2), min_size=12, max_size=12).filter(
 
 @given(noise, st.floats(0.5, 2.0))
 @settings(max_examples=40, deadline=None)
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", EVEN)
 def test_swapping_the_arms_inverts_ratio_and_interval(
     method: Estimator, logs: list[float], ratio: float
 ) -> None:
@@ -71,15 +76,46 @@ def test_swapping_the_arms_inverts_ratio_and_interval(
     assert (one.low, one.high) == pytest.approx((-other.high, -other.low), abs=1e-9)
 
 
+def alike(one: Estimate, other: Estimate) -> None:
+    """Log ratio and interval, to within rounding."""
+    assert one.log_ratio == pytest.approx(other.log_ratio, abs=1e-9)
+    assert (one.low, one.high) == pytest.approx((other.low, other.high), abs=1e-8)
+
+
 @given(noise, st.floats(1e-6, 1e6))
 @settings(max_examples=40, deadline=None)
-def test_scaling_all_values_changes_nothing(logs: list[float], factor: float) -> None:
+@pytest.mark.parametrize("method", METHODS)
+def test_scaling_all_values_changes_nothing(
+    method: Estimator, logs: list[float], factor: float
+) -> None:
     pair = slots(logs, 1.1)
-    scaled = [
-        Slot(slot.arm, slot.round, slot.session, slot.time_s, slot.value * factor) for slot in pair
-    ]
-    assert fit(scaled).log_ratio == pytest.approx(fit(pair).log_ratio, abs=1e-9)
-    assert fit(scaled).p_value == pytest.approx(fit(pair).p_value, abs=1e-6)
+    alike(
+        fit([replace(slot, value=slot.value * factor) for slot in pair], method), fit(pair, method)
+    )
+
+
+@given(noise, st.floats(1e-3, 1e4), st.floats(-1e6, 1e6))
+@settings(max_examples=40, deadline=None)
+@pytest.mark.parametrize("method", METHODS)
+def test_another_clock_changes_nothing(
+    method: Estimator, logs: list[float], rate: float, offset: float
+) -> None:
+    pair = slots(logs, 1.1)
+    moved = [replace(slot, time_s=offset + rate * slot.time_s) for slot in pair]
+    one, other = fit(moved, method), fit(pair, method)
+    assert one.log_ratio == pytest.approx(other.log_ratio, abs=1e-6)
+    assert (one.low, one.high) == pytest.approx((other.low, other.high), abs=1e-5)
+
+
+@given(noise, st.floats(0.5, 2.0))
+@settings(max_examples=40, deadline=None)
+@pytest.mark.parametrize("method", METHODS)
+def test_a_true_ratio_shifts_the_estimate_and_nothing_else(
+    method: Estimator, logs: list[float], ratio: float
+) -> None:
+    one, other, shift = fit(slots(logs, ratio), method), fit(slots(logs), method), math.log(ratio)
+    assert one.log_ratio == pytest.approx(other.log_ratio + shift, abs=1e-9)
+    assert (one.low, one.high) == pytest.approx((other.low + shift, other.high + shift), abs=1e-8)
 
 
 @given(noise, st.randoms(use_true_random=False))
@@ -89,6 +125,26 @@ def test_the_order_of_rows_changes_nothing(logs: list[float], shuffler: object) 
     mixed = list(pair)
     shuffler.shuffle(mixed)  # type: ignore[attr-defined]
     assert run(mixed) == run(pair)
+    assert fit(mixed, bracketed.estimate) == fit(pair, bracketed.estimate)
+
+
+@given(st.floats(-0.5, 0.5), st.floats(0, 0.5), st.floats(0, 0.5), st.floats(-0.5, 0.5))
+def test_an_interval_has_one_verdict_of_its_own(
+    centre: float, below: float, above: float, check: float
+) -> None:
+    """`faster` and `slower` need an interval on one side of 1 and beyond the margin; never `same`
+    with a bound beyond it; and a time is judged as the inverse rate."""
+    one = Estimate(centre, centre - below, centre + above, 0.99)
+    cross = Estimate(check, -1.0, 1.0, 0.969)
+    verdict, m = judge("decode_tok_s", one, cross), math.log(1.02)
+    assert (verdict == Verdict.SAME) == (-m <= one.low and one.high <= m)
+    if verdict in (Verdict.FASTER, Verdict.SLOWER):
+        sign = 1 if verdict == Verdict.FASTER else -1
+        assert min(sign * one.low, sign * one.high) > 0
+        assert sign * centre > m
+        assert sign * check > 0
+    mirror = {Verdict.FASTER: Verdict.SLOWER, Verdict.SLOWER: Verdict.FASTER}
+    assert judge("ttft_s", one, cross) == mirror.get(verdict, verdict)
 
 
 @given(noise, st.floats(0.5, 2.0))
@@ -155,6 +211,71 @@ def test_hodges_lehmann_shrugs_off_one_slow_round() -> None:
     logs = np.zeros(16)
     logs[7] = -0.5
     assert fit(slots(logs, 1.2), hodges_lehmann.estimate).log_ratio == pytest.approx(math.log(1.2))
+
+
+# A step -------------------------------------------------------------------------------------------
+
+
+def stepped(place: int, rounds: int = 6, size: float = DRIFT, seed: int = 21) -> list[float]:
+    logs = np.random.default_rng(seed).normal(0, 0.02, 2 * rounds)
+    logs[place:] += size
+    return list(logs)
+
+
+@pytest.mark.parametrize("place", range(1, 12))
+def test_a_sudden_step_is_found_where_it_is(place: int) -> None:
+    result = fit(slots(stepped(place), 1.2))
+    assert result.step_s == 60.0 * place
+    assert result.df == 7
+    assert math.exp(result.log_ratio) == pytest.approx(1.2, abs=0.06)
+    assert run(slots(stepped(place), 1.2)).verdict == Verdict.FASTER
+    assert result.noise_log == pytest.approx(0.02, rel=0.6)
+
+
+def test_the_step_is_part_of_the_drift() -> None:
+    result = fit(slots(stepped(5)))
+    assert result.drift_log == pytest.approx(DRIFT, abs=0.1)
+    assert "strong_drift" in result.warnings
+
+
+def test_a_fit_with_its_step_is_least_squares_with_one_more_column() -> None:
+    pair = slots(stepped(5), 1.1)
+    t = np.linspace(-1, 1, 12)
+    own = [float(slot.arm == "mtp") for slot in pair]
+    x = np.column_stack([own, t, t**2, np.ones(12), np.arange(12) >= 5]).astype(float)
+    fitted = least_squares(x, np.log([slot.value for slot in pair]))
+    assert not isinstance(fitted, Refusal)
+    ours = fit(pair)
+    row = np.eye(5)[0]
+    assert (ours.log_ratio, ours.low, ours.high) == pytest.approx(fitted.interval(row, 0.99))
+    assert ours.noise_log == pytest.approx(fitted.noise)
+
+
+@pytest.mark.parametrize("shape", [lambda t: t, lambda t: t**2, lambda t: t**3, lambda t: 0 * t])
+def test_a_smooth_drift_has_no_step(shape: Callable[[np.ndarray], np.ndarray]) -> None:
+    """LEVEL is 1 %: more than 6 of 200 have a probability under 0.5 %."""
+    rng = np.random.default_rng(22)
+    drift = DRIFT * shape(np.linspace(0, 1, 12))
+    fits = [fit(slots(drift + rng.normal(0, 0.04, 12))) for _ in range(200)]
+    assert sum(one.step_s is not None for one in fits) <= 6
+
+
+def test_four_rounds_have_no_step() -> None:
+    result = fit(slots(stepped(3, rounds=4, size=-2.0)))
+    assert (result.step_s, result.df) == (None, 4)
+
+
+def test_the_jump_between_two_sessions_is_no_step() -> None:
+    logs = stepped(6)
+    assert fit(slots(logs, sessions=2)).step_s is None
+    assert fit(slots(logs, sessions=1)).step_s == 360.0
+
+
+def test_four_rounds_in_two_sessions_are_too_few() -> None:
+    logs = np.random.default_rng(23).normal(0, 0.04, 8)
+    assert run(slots(logs, 1.5)).verdict == Verdict.FASTER
+    result = run(slots(logs, 1.5, sessions=2))
+    assert (result.verdict, result.warnings) == (Verdict.INVALID, ("too_few_slots",))
 
 
 # The gate -----------------------------------------------------------------------------------------
@@ -230,6 +351,11 @@ GOOD = slots(np.random.default_rng(7).normal(0, 0.04, 12))
             "collinear",
         ),
         ([Slot(s.arm, s.round, "s0", 5.0, s.value) for s in GOOD], "collinear"),
+        ([replace(s, time_s=s.time_s * 1e300) for s in GOOD], "no_time"),
+        ([s for s in GOOD if s.arm == "plain"], "incomplete"),
+        (GOOD[:2], "too_few_rounds"),
+        ([replace(s, time_s=-s.time_s) for s in GOOD], "clock_backwards"),
+        ([*GOOD[:-1], replace(GOOD[-1], time_s=5.0)], "clock_backwards"),
     ],
 )
 def test_a_bad_input_is_invalid_with_its_reason(pair: list[Slot], reason: str) -> None:
@@ -254,6 +380,36 @@ def test_a_bad_input_is_invalid_with_its_reason(pair: list[Slot], reason: str) -
 @settings(max_examples=150, deadline=None)
 def test_whatever_comes_in_a_verdict_comes_out(pair: list[Slot]) -> None:
     assert run(pair).verdict in set(Verdict)
+    assert isinstance(curve(pair, reference="plain"), (Curve, Refusal))
+    for method in METHODS:
+        assert isinstance(method(pair, arm="mtp", reference="plain"), (Estimate, Refusal))
+    best = best_of.choose(pair, arms=["mtp", "other"], reference="plain")
+    assert isinstance(best, (best_of.Choice, Refusal))
+
+
+odd = st.sampled_from([0.0, -1.0, math.nan, math.inf, -math.inf, 1e-320, 1e308, 5.0])
+whole = st.lists(odd | st.floats(1e-3, 1e3), min_size=12, max_size=12)
+ticks = st.lists(odd | st.integers(0, 20).map(float), min_size=12, max_size=12)
+
+
+@given(whole, ticks, st.lists(st.sampled_from("ab"), min_size=12, max_size=12))
+@settings(max_examples=150, deadline=None)
+def test_complete_rounds_with_odd_numbers_give_a_verdict_or_a_reason(
+    values: list[float], times: list[float], sessions: list[str]
+) -> None:
+    """As above, but so that it gets through to the fits."""
+    pair = [
+        replace(slot, value=value, time_s=time, session=session)
+        for slot, value, time, session in zip(GOOD, values, sorted(times), sessions, strict=True)
+    ]
+    result = run(pair)
+    assert result.verdict in set(Verdict)
+    if result.estimate is not None:
+        bounds = (result.estimate.low, result.estimate.log_ratio, result.estimate.high)
+        assert bounds == tuple(sorted(bounds))
+        assert all(math.isfinite(bound) for bound in bounds)
+    for method in METHODS:
+        assert isinstance(method(pair, arm="mtp", reference="plain"), (Estimate, Refusal))
     assert isinstance(curve(pair, reference="plain"), (Curve, Refusal))
 
 

@@ -4,10 +4,10 @@
 
 and ratio = exp(mean of d): the geometric mean of the two reference slots, the plain one where the
 arm's slot lies in the middle. No curve is assumed, only that the drift is straight between two
-slots of the reference; a sudden step touches few of the d. (The A B A scheme of weighing, where
-a standard is put on the balance before and after each load.) The price is carry-over: if a slot
-after the arm runs slower because the arm has heated the machine, the brackets show it as speed of
-the arm, while mirrored rounds cancel it. So this is a cross-check and no part of the gate.
+slots of the reference; a sudden step touches one or two of the d. (The A B A scheme of weighing,
+where a standard is put on the balance before and after each load.) The price is carry-over: if a
+slot after the arm runs slower because the arm has heated the machine, the brackets show it as speed
+of the arm, while mirrored rounds cancel it. So this is a cross-check and no part of the gate.
 """
 
 from __future__ import annotations

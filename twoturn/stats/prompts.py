@@ -23,6 +23,9 @@ from scipy import stats
 from .base import CONFIDENCE, Estimate, Refusal
 from .ols import NO_NOISE
 
+LARGEST = 700.0
+"""Of a log ratio; beyond it the ratio is no finite number."""
+
 MIN_PROMPTS = 6
 """Fewer say next to nothing about others: t(4) at 99 % is 4.6, and one odd prompt decides."""
 
@@ -33,20 +36,20 @@ def estimate(
     """Log ratio over prompts, from pairs of a prompt's key and a log ratio arm ÷ reference.
 
     Several pairs of one prompt (its rounds) count once, with their mean. `noise_log` is the
-    standard deviation between prompts. Reasons: `bad_value` (a log ratio that is not finite),
-    `too_few_prompts` (fewer than six), `no_noise`.
+    standard deviation between prompts. Reasons: `bad_value` (a ratio that is no positive finite
+    number), `too_few_prompts` (fewer than six), `no_noise`.
     """
     found: defaultdict[str, list[float]] = defaultdict(list)
     for prompt, log_ratio in ratios:
         found[prompt].append(log_ratio)
-    if not all(math.isfinite(one) for logs in found.values() for one in logs):
+    if not all(abs(one) < LARGEST for logs in found.values() for one in logs):
         return Refusal("bad_value")
     if len(found) < MIN_PROMPTS:
         return Refusal("too_few_prompts")
     values = np.array([np.mean(found[prompt]) for prompt in sorted(found)])
     noise = float(np.std(values, ddof=1))
-    if not NO_NOISE <= noise < math.inf:
-        return Refusal("no_noise" if noise < NO_NOISE else "bad_value")
+    if noise < NO_NOISE:
+        return Refusal("no_noise")
     mean, df, error = float(values.mean()), len(values) - 1, noise / math.sqrt(len(values))
     half = float(stats.t.ppf((1 + confidence) / 2, df)) * error
     return Estimate(

@@ -16,8 +16,8 @@ from scipy import stats
 from .ols import Array, is_new
 
 LEVEL = 0.01
-"""How often a smooth drift alone may be given a step, over all places together. At 0.05 a third of
-what is left of the intervals' 1 % is lost to false steps, at 0.001 half of the true ones stay."""
+"""How often a smooth drift alone may be given a step, over all places together. At 0.05 false steps
+make too many false claims, at 0.001 many true ones stay (docs/statistics.md)."""
 
 MIN_DF = 6
 """Degrees of freedom that have to be left with the step: six rounds in two sessions."""
