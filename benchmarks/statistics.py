@@ -29,8 +29,8 @@ from benchmarks.series import SESSIONS, SHAPES, Array, Layout, Setting, draw, ma
 PAGE = ROOT / "docs" / "statistics.md"
 ROUNDS = (4, 6, 8, 12)
 ARMS = (2, 4, 6)
-NOISES = {"3": (0.03, 0.03), "4": (0.04, 0.04), "5": (0.05, 0.05), "8 : 1.5": (0.08, 0.015)}
 UNEQUAL = "8 : 1.5"
+NOISES = {str(n): (n / 100, n / 100) for n in (1, 3, 4, 5)} | {UNEQUAL: (0.08, 0.015)}
 RATIOS = (1.05, 1.10, 1.20)
 ORDERS, RUNS, SEED = 32, 600, 1
 
