@@ -120,7 +120,7 @@ def broken(noise: str, setting: Setting, one: Rates, sigmas: float = 0.0) -> lis
         ("wrong direction", one.wrong - WRONG, WRONG),
     ]
     return [
-        f"{name} beyond {limit} %: {setting}: {one}"
+        f"{name}, limit {limit} %: {setting}: {one}"
         for name, excess, limit in limits
         if excess > slack(limit, one.runs, sigmas)
     ]
@@ -237,8 +237,9 @@ def main() -> int:
         parser.error("--runs and --orders are at least 1")
     if options.quick and options.write:
         parser.error("--write wants the whole run, without --quick")
-    orders, runs = options.orders, max(1, options.runs // (20 if options.quick else 1))
-    sigmas = 4.0 if options.quick else 0.0
+    orders, runs, sigmas = options.orders, options.runs, 0.0
+    if options.quick:
+        orders, runs, sigmas = max(1, orders // 4), max(1, runs // 5), 4.0
     results: Results = {}
     faults: list[str] = []
     for noise, setting in all_settings():

@@ -273,6 +273,22 @@ def test_bad_options_are_told(words: list[str]) -> None:
     assert "Traceback" not in done.stderr
 
 
+def test_a_broken_limit_ends_with_an_error() -> None:
+    """Two series per setting break limits of 2 % for certain: half of them is the least they see."""
+    program = statistics.ROOT / "benchmarks" / "statistics.py"
+    done = subprocess.run(
+        [sys.executable, str(program), "--orders", "1", "--runs", "2"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "false claims, limit 2.0 %: Setting(rounds=" in done.stderr
+    for name in ("errors", "power", "rivals", "others"):
+        assert f"{name}\n| " in done.stdout
+    assert statistics.PAGE.read_text(encoding="utf-8") == PAGE
+
+
 def test_series_do_not_depend_on_what_else_is_run() -> None:
     setting = Setting(6, 2, (0.04, 0.04), "step")
     first = statistics.simulate(setting, 3, 10)
