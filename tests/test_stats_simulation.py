@@ -274,7 +274,7 @@ def test_bad_options_are_told(words: list[str]) -> None:
 
 
 def test_a_broken_limit_ends_with_an_error() -> None:
-    """Two series per setting break limits of 2 % for certain: half of them is the least they see."""
+    """Two series per setting break limits of 2 % for certain: one false claim is half of them."""
     program = statistics.ROOT / "benchmarks" / "statistics.py"
     done = subprocess.run(
         [sys.executable, str(program), "--orders", "1", "--runs", "2"],
