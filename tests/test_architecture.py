@@ -48,6 +48,11 @@ article.data article.view
 article.series
 article.sections
 article
+judging.study
+judging.rows
+judging.design judging.tables judging.llama_bench judging.own_cells
+judging
+judge rounds
 __main__
 """
 LAYER = {
@@ -56,6 +61,7 @@ LAYER = {
 # Analysis reads cells and never measures; measuring never analyses.
 MEASURING = {"stream", "metrics", "client", "session", "guard", "servers", "engines", "measure"}
 ANALYSIS = {"stats", "contrasts", "claims", "numbers", "i18n", "figures", "forest", "article"}
+ANALYSIS |= {"judging", "judge", "rounds"}
 NETWORK = {"httpx", "socket", "http", "urllib", "requests", "aiohttp", "ssl", "asyncio", "uv"}
 MAY = {
     "client": {"httpx", "asyncio"},

@@ -1,4 +1,4 @@
-"""The command `twoturn`: what can be asked of a campaign without measuring anything."""
+"""The command `twoturn`: what can be asked without measuring anything."""
 
 from __future__ import annotations
 
@@ -21,13 +21,22 @@ def main(argv: list[str] | None = None) -> int:
     make_lock = commands.add_parser("lock", help="write the lock of this machine as it is now")
     make_lock.add_argument("campaign", nargs="?", default="config.yaml", help="campaign file")
     make_lock.add_argument("--name", help="name of the lock; default: the campaign's machine")
+    rounds = commands.add_parser("rounds", help="say how many rounds an effect needs")
+    rounds.add_argument("campaign", nargs="?", default="config.yaml", help="campaign file")
+    rounds.add_argument("--effect", required=True, help="difference to be seen, such as 5%%")
+    _judge_arguments(commands.add_parser("judge", help="judge measurements made elsewhere"))
     wanted = parser.parse_args(argv)
     try:
         if wanted.command == "plan":
-            for line in plan_lines(campaign.load(wanted.campaign, Path.cwd())):
-                print(line)
+            lines = plan_lines(campaign.load(wanted.campaign, Path.cwd()))
+        elif wanted.command == "lock":
+            lines = iter([write_lock(wanted.campaign, wanted.name, Path.cwd())])
+        elif wanted.command == "rounds":
+            lines = rounds_lines(wanted.campaign, wanted.effect, Path.cwd())
         else:
-            print(write_lock(wanted.campaign, wanted.name, Path.cwd()))
+            lines = judge_lines(wanted)
+        for line in lines:
+            print(line)
     except UserError as error:
         print(f"twoturn: {error}", file=sys.stderr)
         return 1
@@ -64,6 +73,69 @@ def write_lock(file: str, name: str | None, root: Path) -> str:
         seen[part] = {**known.get(part, {}), **seen[part]}
     lock.write(target, seen, root)
     return lock.path(target)
+
+
+def _assignment(text: str) -> tuple[str, str]:
+    name, found, value = text.partition("=")
+    if not (found and name.strip()):
+        raise argparse.ArgumentTypeError(f"{text!r} is not of the form NAME=VALUE")
+    return name.strip(), value.strip()
+
+
+def _assignments(text: str) -> dict[str, str]:
+    found = [_assignment(part) for part in text.split(",")]
+    if len(dict(found)) < len(found):
+        raise argparse.ArgumentTypeError(f"{text!r} names one thing twice")
+    return dict(found)
+
+
+def _judge_arguments(judge: argparse.ArgumentParser) -> None:
+    add = judge.add_argument
+    add("files", nargs="+", type=Path, metavar="FILE", help=".csv, .tsv, .parquet, .json, .jsonl")
+    add("--reference", metavar="ARM", help="what the others are compared with")
+    add("--arm", action="append", default=[], help="compare this one; default: all others")
+    add("--null-arm", metavar="ARM", help="second copy of the reference; default: REFERENCE-null")
+    add("--metric", help="what the values are, where the file does not say it")
+    add("--columns", type=_assignments, default={}, metavar="ROLE=NAME,…", help="names of columns")
+    add(
+        "--pairs", type=_assignments, default={}, metavar="ARM=NAME,…", help="a column for each arm"
+    )
+    add("--where", type=_assignment, action="append", default=[], metavar="NAME=VALUE")
+    add("--in-order", action="store_true", help="rows stand in the order of measuring")
+    add("--estimator", choices=("pair-fit", "hodges-lehmann", "paired-median"), default="pair-fit")
+    add("--lang", choices=("en", "pl"), default="en")
+    add("--json", action="store_true", help="for a program")
+
+
+def judge_lines(wanted: argparse.Namespace) -> Iterator[str]:
+    """What the runs in the files can carry, and the verdicts."""
+    from twoturn import judge  # statistics take a second to load, which `plan` need not wait for
+    from twoturn.judging.tables import Wanted
+
+    how = Wanted(wanted.columns, wanted.pairs, tuple(wanted.where), wanted.metric, wanted.in_order)
+    judgements = [
+        judge.judge(
+            study,
+            arms=wanted.arm,
+            reference=wanted.reference,
+            null_arm=wanted.null_arm,
+            estimator=wanted.estimator,
+        )
+        for study in judge.read(wanted.files, how, wanted.reference)
+    ]
+    if wanted.json:
+        yield judge.as_json(judgements, wanted.lang)
+        return
+    for number, judgement in enumerate(judgements):
+        yield from [""] * (number > 0)
+        yield from judge.lines(judgement, wanted.lang)
+
+
+def rounds_lines(file: str, effect: str, root: Path) -> Iterator[str]:
+    """How many rounds the effect needs, by the noise of the campaign's own results."""
+    from twoturn import rounds  # likewise
+
+    yield from rounds.lines(campaign.load(file, root), rounds.effect_of(effect))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,146 @@
+"""A joined table of this project's cells (`results/cells.parquet`), judged by its own whole gate.
+
+The table does not hold the plan, so the series is read back from the cells: the reference is the
+arm of the control, the order of a round that of the column `position`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from twoturn import config, contrasts
+from twoturn.errors import UserError
+from twoturn.judging.rows import columns, unreadable
+from twoturn.judging.study import MAX_RUNS, Arm, Recorded, Series, Study, metric_of
+from twoturn.stats.base import Slot
+
+COLUMNS = (*contrasts.COLUMNS, "position")
+
+CHAT = ("decode_tok_s", "ttft_s")
+CONVERSATION = ("conversation_s", "turn2_ttft_s", "decode_tok_s")
+
+
+def is_one(columns: Sequence[str]) -> bool:
+    return set(COLUMNS) <= set(columns)
+
+
+def read(
+    file: Path,
+    *,
+    metric: str | None = None,
+    reference: str | None = None,
+    where: Sequence[tuple[str, str]] = (),
+) -> list[Study]:
+    """Every series of the table. Raises UserError."""
+    names = columns(file)
+    for name, _ in where:
+        if name not in names:
+            cure = f"the columns are {', '.join(names)}"
+            raise UserError(f"no column {name!r}", file=file, key="--where", cure=cure)
+    try:
+        if pq.ParquetFile(file).metadata.num_rows > MAX_RUNS:
+            raise UserError(f"more than {MAX_RUNS} requests", file=file, cure="judge less at once")
+        wanted = dict.fromkeys([*COLUMNS, *(name for name, _ in where)])
+        cells = pq.read_table(file, columns=list(wanted)).to_pandas()
+    except (OSError, pa.ArrowException, ValueError) as error:
+        raise unreadable(file, error, "run `make article`, which makes it anew") from None
+    for name, value in where:
+        known = sorted(cells[name].astype(str).unique())
+        cells = cells[cells[name].astype(str) == value]
+        if cells.empty:
+            cure = f"there are {', '.join(known[:8])}"
+            raise UserError(f"no request has {value!r}", file=file, key=name, cure=cure)
+    found = [
+        _study(rows, str(name), file, metric, reference)
+        for name, rows in cells.groupby("series", sort=False)
+    ]
+    if not found:
+        raise UserError("the table is empty", file=file, cure="measure first: `make article`")
+    return found
+
+
+def _study(
+    cells: pd.DataFrame, name: str, file: Path, metric: str | None, reference: str | None
+) -> Study:
+    rounds = cells[cells["kind"] == "round"]
+    prints = sorted(set(cells["fingerprint"]))
+    if len(prints) > 1:
+        raise UserError(
+            f"series {name!r} has cells of {len(prints)} fingerprints",
+            file=file,
+            key="fingerprint",
+            cure=f"judge one of them: --where fingerprint={prints[0]}",
+        )
+    usual = CONVERSATION if cells["turn"].max() > 1 else CHAT
+    metrics = usual if metric is None else (metric_of(metric, str(file), "--metric"),)
+    orders = _orders(rounds)
+    arms = tuple(dict.fromkeys(arm for order in orders.values() for arm in order))
+    if len(arms) < 2:
+        raise UserError(
+            f"series {name!r} holds one arm" if arms else f"series {name!r} holds no round",
+            file=file,
+            cure="a comparison needs rounds of at least two",
+        )
+    controls = sorted(set(cells.loc[cells["kind"] == "control", "arm"]))
+    own = reference or (controls[0] if len(controls) == 1 else None)
+    if own not in arms:
+        raise UserError(
+            f"nothing says what the arms of series {name!r} are compared with"
+            if own is None
+            else f"series {name!r} has no arm {own!r}",
+            file=file,
+            cure=f"its arms are {', '.join(arms)}; say --reference {arms[0]}",
+        )
+    null_arm = config.null_name(own)
+    series = Series(
+        name=name,
+        metrics=metrics,
+        reference=own,
+        arms=tuple(Arm(arm) for arm in arms),
+        null_arm=null_arm if null_arm in arms else None,
+        rounds=max(orders),
+        fingerprint=prints[0],
+        orders=orders,
+    )
+    table = contrasts.slots(cells, series)
+    slots = {
+        metric: as_slots(table[(table["metric"] == metric) & table["reason"].isna()])
+        for metric in metrics
+    }
+    return Study(
+        name=name,
+        file=str(file),
+        arms=arms,
+        slots=slots,
+        ordered=True,
+        numbered=True,
+        prompts=rounds["prompt_id"].nunique(),
+        recorded=Recorded(control=bool(controls), versions=True),
+        reference=own,
+        null_arm=series.null_arm,
+        fingerprint=prints[0],
+        contrasts=tuple(contrasts.from_cells(cells, [series]).to_pylist()),
+    )
+
+
+def as_slots(table: pd.DataFrame) -> tuple[Slot, ...]:
+    """Rows of contrasts.SLOT_COLUMNS as slots."""
+    names = ("arm", "round", "session_id", "time_s", "value")
+    return tuple(
+        Slot(str(arm), int(number), str(session), float(time_s), float(value))
+        for arm, number, session, time_s, value in zip(*(table[n] for n in names), strict=True)
+    )
+
+
+def _orders(rounds: pd.DataFrame) -> Mapping[int, tuple[str, ...]]:
+    """Round → its arms by position."""
+    places = rounds.drop_duplicates(["round", "arm"]).sort_values(["round", "position"])
+    return {
+        int(number): tuple(map(str, places.loc[places["round"] == number, "arm"]))
+        for number in sorted(set(places["round"]))
+    }
