@@ -82,20 +82,24 @@ VERSIONS = {
 }
 ALSO = N_("The arms also differ in {fields}: nothing here tells what a difference comes from.")
 
+UNPAIRED = N_(
+    "{metric}, {arm} against {reference}: no comparison, because the order of the runs does not "
+    "tell a difference from a drift of the machine."
+)
 VERDICT = N_("Verdict: {verdict}. {sentence}")
 SHIFT = N_("The drift fitted here multiplies the plain ratio by {factor}.")
 PLAIN = {
     "paired-median": N_(
-        "Description, no claim: {metric}, median over {rounds} rounds of {arm} ÷ {reference}: "
+        "Description, no claim: {metric}, median of {arm} ÷ {reference} (rounds: {rounds}) is "
         "{ratio}. It knows no drift."
     ),
     "ratio-of-medians": N_(
-        "Description, no claim: {metric}, median of {arm} ÷ median of {reference}: {ratio}. It "
+        "Description, no claim: {metric}, median of {arm} ÷ median of {reference} is {ratio}. It "
         "knows no drift."
     ),
     "hodges-lehmann": N_(
-        "Description, no claim: {metric}, Hodges–Lehmann estimate over {rounds} rounds of {arm} ÷ "
-        "{reference}: {ratio} ({confidence} interval {low} to {high}). It knows no drift."
+        "Description, no claim: {metric}, Hodges–Lehmann estimate of {arm} ÷ {reference} (rounds: "
+        "{rounds}) is {ratio} ({confidence} interval {low} to {high}). It knows no drift."
     ),
 }
 HEADING = N_("What these runs can carry")
@@ -225,8 +229,15 @@ def judge(
         own,
         null,
         tuple(results),
-        tuple(claim for claim in told if not claim["claim"].endswith("/headline")),
+        tuple(_with_reason(claim) for claim in told if not claim["claim"].endswith("/headline")),
     )
+
+
+def _with_reason(claim: dict[str, Any]) -> dict[str, Any]:
+    """Runs of one file are unpaired by their order, and not because they are of two series."""
+    if claim["verdict"] != Verdict.UNPAIRED:
+        return claim
+    return {**claim, "msgid": UNPAIRED}
 
 
 def _reference(study: Study, wanted: str | None) -> str:

@@ -280,8 +280,8 @@ def _clock(slots: Sequence[Slot], file: str) -> None:
                 f"{count} runs share the time {time_s:g} s",
                 file=file,
                 key="time",
-                cure="give times that tell the order, or leave them out with --columns time= and "
-                "say --in-order if the rows stand in order",
+                cure="give times that tell the order; a table can leave them out with "
+                "--columns time=",
             )
 
 

@@ -122,6 +122,10 @@ def _runs(file: Path, wanted: Wanted) -> Iterator[tuple[str, Run]]:
 def _roles(file: Path, names: Sequence[str], wanted: Wanted) -> dict[str, str]:
     """Role → column, of those that are there. Raises UserError for one that has to be."""
     have = f"the columns are {', '.join(names)}"
+    if odd := set(wanted.columns) - set(ROLES):
+        raise UserError(
+            "no such role", file=file, key=min(odd), cure=f"the roles are {', '.join(ROLES)}"
+        )
     given = {**wanted.columns, **{f"--pairs {arm}": name for arm, name in wanted.pairs.items()}}
     for role, name in [*given.items(), *(("--where", name) for name, _ in wanted.where)]:
         if name and name not in names:
