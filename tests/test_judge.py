@@ -398,6 +398,43 @@ def test_own_cells_are_judged_by_the_whole_gate(run: Callable[..., Judged]) -> N
     assert all(one["contrast"] is not None for one in told.results)
 
 
+def test_own_cells_of_another_make_are_refused(run: Callable[..., Judged], tmp_path: Path) -> None:
+    file, cells = tmp_path / "cells.parquet", pd.read_parquet(CELLS)
+    cells.assign(round="first").to_parquet(file)
+    refused(run(file), file, "cannot be read (ArrowInvalid)")
+    cells.assign(started_at=None).to_parquet(file)
+    refused(run(file), file, "cannot be read (ValueError)")
+    cells.loc[cells.index[::2], "fingerprint"] = "another"
+    cells.to_parquet(file)
+    refused(run(file), file, "has cells of 2 fingerprints")
+    cells[cells["arm"] == "plain"].assign(fingerprint="one").to_parquet(file)
+    refused(run(file), file, "holds one arm")
+    cells[cells["kind"] == "round"].assign(fingerprint="one").to_parquet(file)
+    refused(run(file), file, "nothing says what the arms of series")
+    assert run(file, options="--reference plain").code == 0
+    cells[:0].to_parquet(file)
+    refused(run(file), file, "the table is empty")
+    refused(run(CELLS, options="--where series=no"), CELLS, "there are short_prompt, two_turns")
+    refused(run(CELLS, options="--where x=no"), CELLS, "--where: no column 'x'")
+    refused(run(CELLS, options="--arm no"), CELLS, "--arm: no arm 'no'")
+
+
+def test_a_metric_that_one_arm_lacks_is_not_measured(
+    run: Callable[..., Judged], tmp_path: Path
+) -> None:
+    file = tmp_path / "runs.csv"
+    frame = pd.read_csv(table(file, "ABBAABBA")).assign(metric="ttft_s")
+    more = frame.assign(metric="decode_tok_s", arm=frame["arm"].replace("B", "C"))
+    pd.concat([frame, more]).to_csv(file, index=False)
+    found = run(file, options="--reference A --json").results
+    assert {(one["metric"], one["arm"]): one["verdict"] for one in found} == {
+        ("ttft_s", "B"): "slower",
+        ("ttft_s", "C"): "not_measured",
+        ("decode_tok_s", "B"): "not_measured",
+        ("decode_tok_s", "C"): "faster",
+    }
+
+
 # --- languages ------------------------------------------------------------------------------------
 
 
@@ -570,6 +607,7 @@ BAD_BENCH: list[tuple[str, Any, str]] = [
     ("lengths", bench(samples_ts=[21.0]), "do not belong together"),
     ("tokens", bench(n_gen="128"), "entry 1: n_gen: not a number of tokens"),
     ("clock", bench(test_time="2026-11-30T00:00:00Z"), "entry 2: test_time: the test began before"),
+    ("half a character", bench(model_type="\ud800"), "cannot be read (UnicodeEncodeError)"),
     ("date", bench(test_time="t"), "entry 1: test_time: 't' is no date"),
     ("shapes", [*bench(), {**entries()[3], "n_gen": 64}], "differ in n_gen: 64, 128; choose one"),
     (

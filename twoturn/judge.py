@@ -289,7 +289,9 @@ def _result(study: Study, metric: str, arm: str, reference: str, estimator: Esti
     if study.contrasts is not None:
         known = [row for row in study.contrasts if (row["metric"], row["arm"]) == (metric, arm)]
         return Result(metric, arm, seen, known[0], None)
-    if not seen.interleaved:
+    if not {arm, reference} <= {slot.arm for slot in slots}:
+        contrast = {**head, "verdict": str(Verdict.NOT_MEASURED), "warnings": []}
+    elif not seen.interleaved:
         contrast = {**head, "verdict": str(Verdict.UNPAIRED), "warnings": ["collinear"]}
     else:
         contrast = _compared(head, slots)
@@ -405,7 +407,8 @@ def _carried(judgement: Judgement, view: View) -> Iterator[str]:
     study, number, reference = judgement.study, view.number, view.names([judgement.reference])
     arms: dict[Design, list[str]] = {}
     for result in judgement.results:
-        if result.arm not in arms.setdefault(result.design, []):
+        measured = result.design.runs > 0
+        if measured and result.arm not in arms.setdefault(result.design, []):
             arms[result.design].append(result.arm)
     for seen, names in arms.items():
         yield _filled(

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 import pandas as pd
 
 from twoturn import cells, contrasts, plan
+from twoturn.article.view import View
 from twoturn.campaign import Loaded
 from twoturn.errors import UserError
 from twoturn.judging.own_cells import as_slots
-from twoturn.numbers import Formatter
 from twoturn.stats import pair_fit
 from twoturn.stats.base import Estimate, Refusal
-from twoturn.stats.planning import rounds_needed
+from twoturn.stats.planning import MAX_ROUNDS, rounds_needed
 from twoturn.stats.verdict import MARGIN
 
 POWER = 0.8
@@ -91,20 +91,22 @@ def _noise(table: pd.DataFrame, series: plan.Series, metric: str, arm: str) -> N
 
 
 def lines(loaded: Loaded, effect: float) -> Iterator[str]:
-    """A table, one line for each pair, and one for each series without results."""
-    number = Formatter("en")
+    """A table with a line for each pair, then a line for each that has no noise to plan with."""
+    view = View("en")
+    number = view.number
     rows: list[tuple[str, ...]] = [HEAD]
-    notes: list[str] = []
+    notes: dict[str, None] = {}
     for series in loaded.plan.series:
         found = noises(series, loaded)
         if not found:
-            notes.append(f"{series.name}: no results yet; measure it with {series.rounds} rounds")
+            notes[f"{series.name}: no results yet; measure it with {series.rounds} rounds"] = None
         for one in found:
             if one.noise_log is None:
-                rows.append((one.series, one.metric, one.arm, one.reason, str(one.rounds), "?"))
+                what = "/".join(filter(None, (one.series, one.metric, one.arm)))
+                notes[f"{what}: not known, because {view.reason(one.reason)}"] = None
                 continue
             needed = rounds_needed(one.noise_log, effect, power=POWER)
-            told = str(needed) if isinstance(needed, int) else needed.reason
+            told = str(needed) if isinstance(needed, int) else f"more than {MAX_ROUNDS}"
             noise = number.percent(math.expm1(one.noise_log))
             rows.append((one.series, one.metric, one.arm, noise, str(one.rounds), told))
     yield (

@@ -56,8 +56,10 @@ def of(slots: Sequence[Slot], arm: str, reference: str, *, ordered: bool, number
     if sum(one.arm != two.arm for one, two in pairwise(pair)) == 1:
         return Design("blocked", 0, runs)
     rounds = list(zip(pair[::2], pair[1::2], strict=False))
-    whole = len(pair) % 2 == 0 and all(
-        first.arm != second.arm and first.round == second.round for first, second in rounds
+    whole = (
+        rounds
+        and len(pair) % 2 == 0
+        and all(first.arm != second.arm and first.round == second.round for first, second in rounds)
     )
     if not whole:
         return Design("irregular", 0, runs)

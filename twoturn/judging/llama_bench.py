@@ -135,6 +135,7 @@ def _entries(file: Path) -> Iterator[tuple[str, Entry]]:
             known = isinstance(entry, dict) and {"n_prompt", "n_gen"} <= set(entry)
             if not known or not set(entry) & {"avg_ts", "samples_ns"}:
                 raise UserError("no entry of llama-bench", file=file, key=place, cure=cure)
+            json.dumps(entry, ensure_ascii=False).encode()  # half a character cannot be printed
             if count > MAX_RUNS:
                 raise UserError(f"more than {MAX_RUNS} tests", file=file, cure=cure)
             yield place, entry

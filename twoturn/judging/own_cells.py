@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from twoturn import config, contrasts
+from twoturn.cells import JOINED
 from twoturn.errors import UserError
 from twoturn.judging.rows import columns, unreadable
 from twoturn.judging.study import MAX_RUNS, Arm, Recorded, Series, Study, metric_of
@@ -46,7 +47,11 @@ def read(
         if pq.ParquetFile(file).metadata.num_rows > MAX_RUNS:
             raise UserError(f"more than {MAX_RUNS} requests", file=file, cure="judge less at once")
         wanted = dict.fromkeys([*COLUMNS, *(name for name, _ in where)])
-        cells = pq.read_table(file, columns=list(wanted)).to_pandas()
+        table = pq.read_table(file, columns=list(wanted))
+        known = [
+            JOINED.field(name) if name in JOINED.names else table.field(name) for name in wanted
+        ]
+        cells = table.cast(pa.schema(known)).to_pandas()
     except (OSError, pa.ArrowException, ValueError) as error:
         raise unreadable(file, error, "run `make article`, which makes it anew") from None
     for name, value in where:

@@ -82,6 +82,8 @@ def _parquet_rows(file: Path, wanted: Sequence[str]) -> Iterator[tuple[str, Row]
 
 
 def unreadable(file: Path, error: Exception, cure: str) -> UserError:
-    why = {FileNotFoundError: "no such file", IsADirectoryError: "it is a folder"}
-    told = why.get(type(error), f"cannot be read ({type(error).__name__})")
-    return UserError(told, file=file, cure=cure if told.startswith("cannot") else "name a file")
+    """One line for a file that an operation on it has failed on."""
+    if not file.exists() or file.is_dir():
+        told = "it is a folder" if file.is_dir() else "no such file"
+        return UserError(told, file=file, cure="name a file")
+    return UserError(f"cannot be read ({type(error).__name__})", file=file, cure=cure)

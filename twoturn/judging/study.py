@@ -7,6 +7,7 @@ import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from itertools import pairwise
 from typing import Any
 
@@ -120,7 +121,7 @@ def number(value: Any, file: str, key: str) -> float:
     cure = "remove the run, or measure it again"
     if value is None or value == "":
         raise UserError("there is no value", file=file, key=key, cure=cure)
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
+    if isinstance(value, bool) or not isinstance(value, int | float | Decimal | str):
         raise UserError("not a number", file=file, key=key, cure=cure)
     try:
         found = float(value)

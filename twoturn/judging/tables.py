@@ -49,7 +49,8 @@ def read(files: Sequence[Path], wanted: Wanted) -> Study:
     """The runs of all files as one study. Raises UserError as told in `study`, and for a column
     that is not there, a row that cannot be read, and a file without a row that is wanted."""
     told = ", ".join(str(file) for file in files)
-    found = [(kind, run) for file in files for kind, run in _runs(file, wanted)]
+    seen = _Seen()
+    found = [one for file in files for one in _runs(file, wanted, seen)]
     if not found:
         raise UserError("no row holds a run", file=told, cure="see --where, or give another file")
     if wanted.in_order:
@@ -80,18 +81,17 @@ def _in_order(found: Sequence[tuple[str, Run]]) -> list[tuple[str, Run]]:
 
 @dataclass
 class _Seen:
-    """What has to be alike in all rows of a file."""
+    """What has to be alike in all rows of all files."""
 
     fingerprint: str | None = None
     units: dict[str, str] = field(default_factory=dict)
     kind_of_time: type | None = None
 
 
-def _runs(file: Path, wanted: Wanted) -> Iterator[tuple[str, Run]]:
+def _runs(file: Path, wanted: Wanted, seen: _Seen) -> Iterator[tuple[str, Run]]:
     roles = _roles(file, rows.columns(file), wanted)
     needed = [*roles.values(), *wanted.pairs.values(), *(name for name, _ in wanted.where)]
     values_there: dict[str, set[str]] = {name: set() for name, _ in wanted.where}
-    seen = _Seen()
     count = 0
     for place, row in rows.read(file, list(dict.fromkeys(needed))):
         for name, _ in wanted.where:
