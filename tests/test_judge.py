@@ -525,6 +525,7 @@ BAD: list[tuple[str, str | bytes, str, str]] = [
     ("odd role", "\n".join(GOOD), f"{METRIC} --columns speed=value", "speed: no such role"),
     ("other names", "a,b\n1,2\n", METRIC, "arm: no such column; name it with --columns arm=NAME"),
     ("same names", "arm,arm\n1,2\n", METRIC, "column 'arm' stands twice"),
+    ("wide", "a," * 9999, METRIC, "more than 1000 columns"),
     ("where", "\n".join(GOOD), f"{METRIC} --where arm=C", "arm: no row has the value 'C'"),
     ("where column", "\n".join(GOOD), f"{METRIC} --where x=C", "--where: no column 'x'"),
     (

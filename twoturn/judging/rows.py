@@ -17,6 +17,7 @@ PARQUET = ".parquet"
 SUFFIXES = (*SEPARATORS, PARQUET)
 
 BATCH = 65_536
+MAX_COLUMNS = 1_000
 
 Row = Mapping[str, Any]
 
@@ -26,6 +27,10 @@ def columns(file: Path) -> list[str]:
     names = _parquet_names(file) if file.suffix == PARQUET else next(_lines(file), ("", []))[1]
     if not any(names):
         raise UserError("the file is empty", file=file, cure="give a table with a row of names")
+    if len(names) > MAX_COLUMNS:
+        raise UserError(
+            f"more than {MAX_COLUMNS} columns", file=file, cure="give a table with a run per row"
+        )
     if doubled := [name for name in names if names.count(name) > 1]:
         raise UserError(f"column {doubled[0]!r} stands twice", file=file, cure="rename one")
     return names

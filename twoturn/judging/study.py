@@ -18,7 +18,7 @@ from twoturn.stats.verdict import STACKING
 
 KNOWN_METRICS = tuple(name for name in METRICS if name != STACKING)
 
-MAX_RUNS = 1_000_000
+MAX_RUNS = 100_000
 """More runs than a person has measured one by one; a longer file holds something else."""
 
 ONE_UNIT_WITHIN = 100.0
