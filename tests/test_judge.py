@@ -104,6 +104,12 @@ def test_three_published_pairs_carry_no_verdict(run: Callable[..., Judged]) -> N
     assert known["design"]["reach"] == 0.75
 
 
+def test_a_row_of_pairs_is_a_round_of_its_own(run: Callable[..., Judged]) -> None:
+    where = "--where target=Qwen/Qwen3.5-9B --where max_new_tokens=8192 --reference baseline"
+    numbered = run(RUNS, options=f"{PAIRS} {where} --json").out
+    assert run(RUNS, options=f"{PAIRS} {where} --json --columns round=").out == numbered
+
+
 # --- orders ---------------------------------------------------------------------------------------
 
 
@@ -239,7 +245,8 @@ def test_prompts_are_no_rounds(run: Callable[..., Judged], tmp_path: Path) -> No
     file = tmp_path / "runs.csv"
     frame = pd.read_csv(table(file, "ABBAABBAABBA"))
     one, two = frame.assign(prompt="p1"), frame.assign(prompt="p2", time=frame["time"] + 20)
-    two["value"] *= 3
+    factor = np.exp(np.linspace(0, 2, len(frame)))  # the geometric mean takes it out
+    one["value"], two["value"] = one["value"] / factor, two["value"] * factor
     pd.concat([one, two]).to_csv(file, index=False)
     told = run(file, options="--metric decode_tok_s --reference A --json")
     assert told.results[0]["contrast"]["rounds"] == 6
