@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from twoturn.stats.planning import rounds_needed
 
 from tests.conftest import Tree
 from tests.test_article import demo_cells, loaded
@@ -19,6 +18,7 @@ from twoturn.errors import UserError
 from twoturn.judging.own_cells import as_slots
 from twoturn.stats import pair_fit
 from twoturn.stats.base import Estimate
+from twoturn.stats.planning import rounds_needed
 
 
 @pytest.mark.parametrize("text", ["5%", "5 %", "0.05", " 5% ", "5,0%", ".05"])
