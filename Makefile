@@ -9,7 +9,7 @@ export UV_PYTHON_DOWNLOADS := never
 export UV_PROJECT_ENVIRONMENT := $(CURDIR)/$(VENV)
 SNAKEMAKE := $(BIN)/snakemake --configfile $(CAMPAIGN)
 
-.PHONY: article quick test check plan lock dag prefetch demo example clean
+.PHONY: article quick tell test check plan lock dag prefetch demo example clean
 
 article: $(VENV)/.ready ## measure what is missing and write both articles
 	@test -f $(CAMPAIGN) || { echo "twoturn: $(CAMPAIGN): there is no such campaign file"; exit 1; }
@@ -17,6 +17,9 @@ article: $(VENV)/.ready ## measure what is missing and write both articles
 
 quick: ## one series, four rounds: whether everything works here
 	$(MAKE) article CAMPAIGN=campaigns/quick.yaml
+
+tell: $(VENV)/.ready ## write both articles of what is there and measure nothing
+	TWOTURN_TELL=1 $(SNAKEMAKE) --cores 1
 
 plan: $(VENV)/.ready ## what would be measured, in which order, and why
 	$(BIN)/twoturn plan $(CAMPAIGN)

@@ -52,6 +52,7 @@ PLAN_FILE = str(campaign.plan_file(LOADED))
 LOCK = f"locks/{PLAN.machine}.json"
 RESULTS = f"results/{PLAN.name}" if PLAN.name else "results"
 REPORTS = f"reports/{PLAN.name}" if PLAN.name else "reports"
+ONLY_TELL = bool(os.environ.get("TWOTURN_TELL"))  # `make tell`: nothing is measured
 
 
 wildcard_constraints:
@@ -75,7 +76,9 @@ include: "workflow/rules/report.smk"
 # The machine is ours until this process ends; a killed run gives it back by itself.
 onstart:
     global MACHINE
-    missing = [s for s in PLAN.series if reasons.missing_rounds(s, ROOT)]
+    missing = [
+        s for s in PLAN.series if not ONLY_TELL and reasons.missing_rounds(s, ROOT)
+    ]
     try:
         _, MACHINE = session.begin()
         measure.preflight(

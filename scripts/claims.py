@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from twoturn import campaign, claims
+from twoturn import campaign, claims, earlier
 from twoturn.errors import UserError
 
 
@@ -17,9 +17,12 @@ def main() -> int:
     parser.add_argument("output", type=Path)
     wanted = parser.parse_args()
     try:
-        plan = campaign.load(wanted.campaign, Path.cwd()).plan
+        root = Path.cwd()
+        plan = campaign.load(wanted.campaign, root).plan
+        on = {old.fingerprint: old.measured_on() for old in earlier.of_plan(plan, root)}
         contrasts = pq.read_table(wanted.contrasts)
-        pq.write_table(claims.from_contrasts(contrasts, plan.series), wanted.output)
+        told = claims.from_contrasts(contrasts, plan.series, measured_on=on)
+        pq.write_table(told, wanted.output)
     except UserError as error:
         print(f"twoturn: {error}", file=sys.stderr)
         return 1

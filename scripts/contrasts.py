@@ -1,12 +1,13 @@
-"""Compare every arm of every series with its reference."""
+"""Compare every arm of every series with its reference, as planned or as it was measured before."""
 
 import argparse
 import sys
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
-from twoturn import campaign, contrasts
+from twoturn import campaign, cells, contrasts, earlier
 from twoturn.errors import UserError
 
 
@@ -17,9 +18,12 @@ def main() -> int:
     parser.add_argument("output", type=Path)
     wanted = parser.parse_args()
     try:
-        plan = campaign.load(wanted.campaign, Path.cwd()).plan
-        cells = pq.read_table(wanted.cells).to_pandas()
-        pq.write_table(contrasts.from_cells(cells, plan.series), wanted.output)
+        root = Path.cwd()
+        plan = campaign.load(wanted.campaign, root).plan
+        tables = [contrasts.from_cells(pq.read_table(wanted.cells).to_pandas(), plan.series)]
+        for old in earlier.of_plan(plan, root):
+            tables.append(contrasts.from_cells(cells.join(old.files()).to_pandas(), [old]))
+        pq.write_table(pa.concat_tables(tables), wanted.output)
     except UserError as error:
         print(f"twoturn: {error}", file=sys.stderr)
         return 1

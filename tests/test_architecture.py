@@ -39,7 +39,9 @@ stats.pair_fit
 stats.verdict
 stats.stacking stats.best_of stats.planning
 stats
+earlier
 contrasts
+claim_kinds
 claims
 numbers i18n sources
 figures
@@ -60,8 +62,10 @@ LAYER = {
 }
 # Analysis reads cells and never measures; measuring never analyses.
 MEASURING = {"stream", "metrics", "client", "session", "guard", "servers", "engines", "measure"}
-ANALYSIS = {"stats", "contrasts", "claims", "numbers", "i18n", "figures", "forest", "article"}
-ANALYSIS |= {"judging", "judge", "rounds"}
+ANALYSIS = {
+    *("stats", "earlier", "contrasts", "claim_kinds", "claims", "judging", "judge", "rounds"),
+    *("numbers", "i18n", "figures", "forest", "article"),
+}
 NETWORK = {"httpx", "socket", "http", "urllib", "requests", "aiohttp", "ssl", "asyncio", "uv"}
 MAY = {
     "client": {"httpx", "asyncio"},

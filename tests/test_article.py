@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 from twoturn import article, cells, claims, config, contrasts, i18n, metrics, numbers, plan
@@ -15,6 +18,7 @@ from twoturn.article import sections
 from twoturn.article import series as series_sections
 from twoturn.article.view import STATUSES, View, code
 from twoturn.campaign import Loaded
+from twoturn.stats.verdict import Verdict
 
 DEMO_CELLS = Path(__file__).parent / "fixtures" / "cells_demo.parquet"
 
@@ -144,7 +148,7 @@ def without_claims(text: str, language: str, data: article.Data) -> str:
     for series in data.series:
         for row in series.claims:
             text = text.replace(view.claim(row), "")
-    for verdict in claims.VERDICTS:
+    for verdict in Verdict:
         text = text.replace(f"| {view.verdict(verdict)} |", "| |")
     return prose(text)
 
@@ -221,6 +225,25 @@ def test_one_series_of_two_is_measured(campaign: Loaded) -> None:
     assert (
         "The series `short_prompt` decides nothing, because it is not measured yet." in texts["en"]
     )
+
+
+def test_an_earlier_measurement_is_told_and_shown_nowhere(campaign: Loaded) -> None:
+    series = campaign.plan.one("two_turns")
+    now = demo_cells(campaign)
+    now = now[now["series"] == "short_prompt"]
+    old = replace(series, spec={**series.spec, "protocol": 0})
+    then = demo_cells(campaign).assign(fingerprint=old.fingerprint)
+    found = pa.concat_tables(
+        [contrasts.from_cells(now, campaign.plan.series), contrasts.from_cells(then, [old])]
+    )
+    on = json.dumps({"date": "2026-10-01", "versions": ["mlx-vlm 0.7.9"], "fingerprint": "abc"})
+    told = claims.from_contrasts(found, campaign.plan.series, measured_on={old.fingerprint: on})
+    texts = both(article.gather(campaign, now, found, told, {}, {"two_turns": "figures/x.svg"}))
+    assert texts["en"].count("Measured on 1\u00a0October 2026 with `mlx-vlm 0.7.9`") == 9
+    assert texts["pl"].count("Zmierzono 1\u00a0października 2026 z `mlx-vlm 0.7.9`") == 9
+    assert "decides nothing, because it is not measured yet." in texts["en"]
+    assert "figures/x.svg" not in texts["en"]
+    assert "| `cache_off` | 2.56 |" not in texts["en"]
 
 
 def test_rounds_and_the_control_are_missing(campaign: Loaded) -> None:

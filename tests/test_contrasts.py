@@ -181,7 +181,7 @@ def test_fast_decoding_can_lose_the_conversation() -> None:
     assert found["mtp", "turn2_ttft_s"] == "slower"
     assert found["mtp", "conversation_s"] == "slower"
     assert found[NULL, "decode_tok_s"] in ("same", "unresolved")
-    assert contrasts.null_arm_state(table, series) == "passed"
+    assert contrasts.null_arm_state(table.to_pylist(), series) == "passed"
     decode = next(row for row in table.to_pylist() if row["metric"] == "decode_tok_s")
     assert decode["ci_low"] < 1.4 < decode["ci_high"]
     assert (decode["rounds"], decode["df"], decode["confidence"]) == (6, 8, 0.99)
@@ -381,7 +381,10 @@ def test_a_null_arm_that_differs_makes_the_series_invalid() -> None:
     series = series_of("mtp", null=True)
     cells = cells_of(series, decode={"mtp": 2.0, NULL: 1.2})
     assert only_reason(cells, series).startswith("null_arm_differs:")
-    assert contrasts.null_arm_state(contrasts.from_cells(cells, [series]), series) == "failed"
+    assert (
+        contrasts.null_arm_state(contrasts.from_cells(cells, [series]).to_pylist(), series)
+        == "failed"
+    )
 
 
 def test_a_null_arm_that_failed_is_a_warning_for_the_others() -> None:
@@ -389,10 +392,10 @@ def test_a_null_arm_that_failed_is_a_warning_for_the_others() -> None:
     cells = cells_of(series, decode={"mtp": 2.0})
     cells.loc[_first_start(cells, 3, NULL), "status"] = "stopped_early"
     table = contrasts.from_cells(cells, [series])
-    assert contrasts.null_arm_state(table, series) == "unchecked"
+    assert contrasts.null_arm_state(table.to_pylist(), series) == "unchecked"
     mtp = [row for row in table.to_pylist() if row["arm"] == "mtp"]
     assert all("null_arm_unchecked" in row["warnings"] for row in mtp)
-    assert contrasts.null_arm_state(table, series_of("mtp")) == "absent"
+    assert contrasts.null_arm_state(table.to_pylist(), series_of("mtp")) == "absent"
 
 
 # Drift --------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from twoturn import cells, contrasts, figures, forest
+from twoturn.article.view import View
 
 from .test_article import demo_cells, loaded
 
@@ -150,8 +151,30 @@ def test_what_is_invalid_stands_as_a_word(language: str, word: str) -> None:
     table.loc[table["arm"] == "mtp", "status"] = "stopped_early"
     data = forest.forest_data(contrasts.from_cells(table, [TWO_TURNS]), TWO_TURNS)
     svg = forest.draw(data, TWO_TURNS, language)
-    assert svg.count(f">{word}<") == len(TWO_TURNS.metrics)
+    assert svg.count(f">{word}: ") == len(TWO_TURNS.metrics)
     assert data.loc[data["arm"] == "mtp", "warnings"].str.startswith("row_not_ok:").all()
+
+
+@pytest.mark.parametrize("language", ["en", "pl"])
+def test_a_null_arm_that_differs_takes_all_marks_and_says_why(language: str) -> None:
+    table = demo_cells(CAMPAIGN)
+    null = (table["series"] == "two_turns") & (table["arm"] == TWO_TURNS.null_arm)
+    table.loc[null, "decode_s"] *= 1.3
+    found = contrasts.from_cells(table, CAMPAIGN.plan.series)
+    svg = forest.draw(forest.forest_data(found, TWO_TURNS), TWO_TURNS, language)
+    word = {"en": "invalid", "pl": "nieważne"}[language]
+    assert svg.count(f">{word}<") == len(TWO_TURNS.metrics) * (len(TWO_TURNS.arms) - 1)
+    reason = View(language).reason("null_arm_differs:decode_tok_s")
+    assert svg.count(f">{word}: {reason}<") == 1
+    colours = {str(look["color"]).lower() for look in forest.LOOKS.values()} - {figures.GREY}
+    assert not colours & set(re.findall(r"#[0-9a-f]{6}", svg.lower()))
+    other = CAMPAIGN.plan.one("short_prompt")
+    assert word not in forest.draw(forest.forest_data(found, other), other, language)
+
+
+def test_warnings_of_a_ratio_are_no_reason_for_silence(ratios: pd.DataFrame) -> None:
+    warned = ratios.assign(warnings="strong_drift several_sessions")
+    assert forest.draw(warned, TWO_TURNS, "en") == forest.draw(ratios, TWO_TURNS, "en")
 
 
 @pytest.mark.parametrize("language", ["en", "pl"])

@@ -36,7 +36,7 @@ def test_the_template_catalogue_is_in_step_with_the_sources() -> None:
         methods, options = parse_mapping_cfg(file)
     found = {
         (message, context)
-        for folder in ("twoturn", "workflow/templates")
+        for folder in ("twoturn", "workflow")
         for _, _, message, _, context in extract_from_dir(
             ROOT / folder,
             [(pattern.removeprefix(f"{folder}/"), method) for pattern, method in methods],

@@ -1,21 +1,25 @@
-"""From verdicts to sentences: the only place where a verb of comparison stands.
+"""From verdicts to claims: which sentence of `claims.yaml` may be said, and with which numbers.
 
 A claim is a msgid with named placeholders, the numbers for it, and the contrasts that it rests on.
 Numbers stay raw; `sentence_fields` tells a formatter of any language what to put where. `effect`
 and every interval in a sentence are "times as fast": more than 1 favours the arm that is named
-first, for rates and for times alike. The msgids are found by gettext's extraction through the
-marker `N_`.
+first, for rates and for times alike. Words without a comparison stand here, found by gettext's
+extraction through the marker `N_`.
 """
 
 from __future__ import annotations
 
-import string
+import json
 from collections.abc import Iterable, Mapping
+from datetime import date
 from typing import Any, Literal
 
 import pyarrow as pa
 
-from twoturn.contrasts import SeriesLike, null_arm_state, squares
+from twoturn import claim_kinds, config
+from twoturn.claim_kinds import kind_of, placeholders
+from twoturn.contrasts import BEST_BLOCK, PROMPTS, SeriesLike, null_arm_state, squares, sweeps
+from twoturn.contrasts import of_series as contrasts_of
 from twoturn.stats.base import CONFIDENCE
 from twoturn.stats.verdict import MARGIN, STACKING, Verdict, times_as_fast
 
@@ -41,6 +45,7 @@ SCHEMA = pa.schema(
         pa.field("missed_low", pa.float64()),
         pa.field("missed_high", pa.float64()),
         pa.field("rounds", pa.int64()),
+        pa.field("prompts", pa.int64()),
         pa.field("reason", pa.string()),
         pa.field("warnings", pa.list_(pa.string()), nullable=False),
         pa.field("arms", pa.list_(pa.string()), nullable=False),
@@ -49,7 +54,8 @@ SCHEMA = pa.schema(
 )
 """results/claims.parquet.
 
-claim: `series/metric/arm`, `series/trade/arm`, `series/null_arm`, `series/headline`.
+claim: `series/metric/arm`, `series/trade/arm`, `series/null_arm`, `series/headline`, and
+    `series/earlier/metric/arm` of a measurement with other versions than today's.
 section: decision | reading | conversation | chat | stacking.
 verdict: that of the contrast; `trade` for a trade; that of its arms for a headline;
     passed | failed | unchecked | absent for a null arm.
@@ -59,12 +65,16 @@ second_effect (≥ 1): the same for decoding, in a trade.
 missed_low, missed_high: "times as fast" that an unresolved contrast leaves open; for a null arm
     that passed, how far its intervals reach.
 reason: the code of a claim without numbers; warnings: the codes of a contrast with numbers.
-arms: the arms that a headline names; of a claim about stacking the two with one change each.
+arms: the arms that a headline names; of a claim about stacking the two with one change each; of
+    one about block sizes those it was chosen from.
+prompts: how many a claim about prompts like these rests on.
+measured_on: JSON of what an earlier measurement was made with: date, versions, fingerprint.
 """
 
-Kind = Literal["ratio", "percent", "name", "names", "metric", "reason", "count"]
+Kind = Literal["ratio", "percent", "name", "names", "metric", "reason", "count", "date"]
 """How a formatter treats a value: ratio 1.35 without a sign, percent 0.99 as 99 %, name as it is,
-names a tuple joined by the language's "and", metric and reason through METRICS and REASONS."""
+names a tuple joined by the language's "and", metric and reason through METRICS and REASONS, date a
+`datetime.date`."""
 
 
 def N_(message: str) -> str:
@@ -80,6 +90,16 @@ METRICS = {
     "conversation_s": N_("time for the whole conversation"),
     "accept_length": N_("accept length"),
     STACKING: N_("stacking of the decode speed"),
+    f"{BEST_BLOCK}:decode_tok_s": N_("decode speed of the chosen block size"),
+    f"{BEST_BLOCK}:conversation_s": N_(
+        "time for the whole conversation with the chosen block size"
+    ),
+    f"{PROMPTS}:decode_tok_s": N_("decode speed for prompts like these"),
+    f"{PROMPTS}:ttft_s": N_("time to the first token for prompts like these"),
+    f"{PROMPTS}:turn2_ttft_s": N_(
+        "time to the first token of the second turn for prompts like these"
+    ),
+    f"{PROMPTS}:conversation_s": N_("time for the whole conversation with prompts like these"),
 }
 
 REASONS = {
@@ -103,6 +123,9 @@ REASONS = {
     "lengths_differ": N_("the outputs differ in length"),
     "incomplete": N_("not all planned rounds are measured"),
     "too_few_rounds": N_("there are fewer than four rounds"),
+    "too_few_to_choose": N_(
+        "some rounds choose and at least four others tell, and there are not so many"
+    ),
     "odd_rounds": N_("the number of rounds is odd"),
     "collinear": N_("the order of the cells does not tell the arms from the drift"),
     "too_few_slots": N_("there are too few cells for so many sessions"),
@@ -119,237 +142,8 @@ WARNINGS = {
 }
 """Warning codes of valid contrasts in words."""
 
-VERDICTS = {
-    "faster": N_("faster"),
-    "slower": N_("slower"),
-    "same": N_("same"),
-    "unresolved": N_("unresolved"),
-    "invalid": N_("invalid"),
-    "unpaired": N_("unpaired"),
-    "not_measured": N_("not measured"),
-}
-"""Verdicts as they stand in tables; about the arm, not about the reference."""
-
-MESSAGES: dict[str, dict[str, str]] = {
-    "decode_tok_s": {
-        "faster": N_(
-            "On these prompts {arm} decodes faster than {reference}: {effect} times as fast "
-            "({confidence} interval {low} to {high}; rounds: {rounds})."
-        ),
-        "slower": N_(
-            "On these prompts {arm} decodes slower than {reference}: {reference} is {effect} times "
-            "as fast ({confidence} interval {low} to {high}; rounds: {rounds})."
-        ),
-        "same": N_(
-            "On these prompts {arm} and {reference} decode at the same speed within {margin} "
-            "({confidence} interval of their ratio {low} to {high}; rounds: {rounds})."
-        ),
-        "unresolved": N_(
-            "Whether {arm} decodes faster or slower than {reference} is not resolved: on these "
-            "prompts it may be anything from {low} to {high} times as fast "
-            "({confidence} interval; rounds: {rounds})."
-        ),
-    },
-    "prefill_tok_s": {
-        "faster": N_(
-            "{arm} reads these prompts faster than {reference}: {effect} times as fast "
-            "({confidence} interval {low} to {high}; rounds: {rounds})."
-        ),
-        "slower": N_(
-            "{arm} reads these prompts slower than {reference}: {reference} is {effect} times "
-            "as fast ({confidence} interval {low} to {high}; rounds: {rounds})."
-        ),
-        "same": N_(
-            "{arm} and {reference} read these prompts at the same speed within {margin} "
-            "({confidence} interval of their ratio {low} to {high}; rounds: {rounds})."
-        ),
-        "unresolved": N_(
-            "Whether {arm} reads these prompts faster or slower than {reference} is not resolved: "
-            "it may be anything from {low} to {high} times as fast "
-            "({confidence} interval; rounds: {rounds})."
-        ),
-    },
-    "ttft_s": {
-        "faster": N_(
-            "On these prompts {arm} gives the first token sooner than {reference}: {effect} times "
-            "as fast ({confidence} interval {low} to {high}; rounds: {rounds})."
-        ),
-        "slower": N_(
-            "On these prompts {arm} gives the first token later than {reference}: {reference} is "
-            "{effect} times as fast ({confidence} interval {low} to {high}; rounds: {rounds})."
-        ),
-        "same": N_(
-            "On these prompts {arm} and {reference} give the first token equally soon within "
-            "{margin} ({confidence} interval of their ratio {low} to {high}; rounds: {rounds})."
-        ),
-        "unresolved": N_(
-            "Whether {arm} gives the first token sooner or later than {reference} is not resolved: "
-            "on these prompts it may be anything from {low} to {high} times as fast "
-            "({confidence} interval; rounds: {rounds})."
-        ),
-    },
-    "turn2_ttft_s": {
-        "faster": N_(
-            "{arm} gives the first token of the second turn sooner than {reference}: {effect} "
-            "times as fast ({confidence} interval {low} to {high}; rounds: {rounds})."
-        ),
-        "slower": N_(
-            "{arm} gives the first token of the second turn later than {reference}: {reference} is "
-            "{effect} times as fast ({confidence} interval {low} to {high}; rounds: {rounds})."
-        ),
-        "same": N_(
-            "{arm} and {reference} give the first token of the second turn equally soon within "
-            "{margin} ({confidence} interval of their ratio {low} to {high}; rounds: {rounds})."
-        ),
-        "unresolved": N_(
-            "Whether {arm} gives the first token of the second turn sooner or later than "
-            "{reference} is not resolved: it may be anything from {low} to {high} times as fast "
-            "({confidence} interval; rounds: {rounds})."
-        ),
-    },
-    "conversation_s": {
-        "faster": N_(
-            "{arm} finishes this conversation sooner than {reference}: {effect} times as fast "
-            "({confidence} interval {low} to {high}; rounds: {rounds})."
-        ),
-        "slower": N_(
-            "{arm} finishes this conversation later than {reference}: {reference} is {effect} "
-            "times as fast ({confidence} interval {low} to {high}; rounds: {rounds})."
-        ),
-        "same": N_(
-            "{arm} and {reference} take the same time for this conversation within {margin} "
-            "({confidence} interval of their ratio {low} to {high}; rounds: {rounds})."
-        ),
-        "unresolved": N_(
-            "Whether {arm} finishes this conversation sooner or later than {reference} is not "
-            "resolved: it may be anything from {low} to {high} times as fast "
-            "({confidence} interval; rounds: {rounds})."
-        ),
-    },
-    "accept_length": {
-        "faster": N_(
-            "On these prompts {arm} has a greater accept length than {reference}: {effect} times "
-            "its tokens per cycle ({confidence} interval {low} to {high}; rounds: {rounds})."
-        ),
-        "slower": N_(
-            "On these prompts {arm} has a smaller accept length than {reference}: {reference} has "
-            "{effect} times its tokens per cycle "
-            "({confidence} interval {low} to {high}; rounds: {rounds})."
-        ),
-        "same": N_(
-            "On these prompts {arm} and {reference} have the same accept length within {margin} "
-            "({confidence} interval of their ratio {low} to {high}; rounds: {rounds})."
-        ),
-        "unresolved": N_(
-            "Whether {arm} has a greater or smaller accept length than {reference} is not "
-            "resolved: on these prompts it may be anything from {low} to {high} times as great "
-            "({confidence} interval; rounds: {rounds})."
-        ),
-    },
-    STACKING: {
-        "faster": N_(
-            "Together {arms} give more than the product of their ratios: on these prompts {arm} "
-            "decodes at {share} of what that product says "
-            "({confidence} interval {share_low} to {share_high}; rounds: {rounds})."
-        ),
-        "slower": N_(
-            "Together {arms} give less than the product of their ratios: on these prompts {arm} "
-            "decodes at {share} of what that product says "
-            "({confidence} interval {share_low} to {share_high}; rounds: {rounds})."
-        ),
-        "same": N_(
-            "Together {arms} give as much as the product of their ratios within {margin}: on these "
-            "prompts {arm} decodes at {share} of what that product says "
-            "({confidence} interval {share_low} to {share_high}; rounds: {rounds})."
-        ),
-        "unresolved": N_(
-            "Whether {arms} together give more or less than the product of their ratios is not "
-            "resolved: on these prompts {arm} may decode at anything from {share_low} to "
-            "{share_high} of what that product says ({confidence} interval; rounds: {rounds})."
-        ),
-    },
-}
-
-SILENT: dict[str, str] = {
-    "invalid": N_("{metric}, {arm} against {reference}: no comparison, because {reason}."),
-    "unpaired": N_(
-        "{metric}, {arm} against {reference}: no comparison, because the two were not measured in "
-        "one series."
-    ),
-    "not_measured": N_("{metric}, {arm} against {reference}: not measured yet."),
-}
-"""Verdicts without numbers: one sentence for every metric."""
-
-TRADE: dict[str, str] = {
-    "faster": N_(
-        "{arm} loses the decoding and wins the conversation: {reference} decodes {second_effect} "
-        "times as fast, and {arm} finishes the conversation {effect} times as fast."
-    ),
-    "slower": N_(
-        "{arm} wins the decoding and loses the conversation: it decodes {second_effect} times as "
-        "fast as {reference}, and {reference} finishes the conversation {effect} times as fast."
-    ),
-}
-"""Decoding and conversation go opposite ways; the key is the verdict on the conversation."""
-
-NULL_ARM: dict[str, str] = {
-    "passed": N_(
-        "The null arm {arm}, a second copy of {reference}, was not called different from it on any "
-        "metric; its {confidence} intervals reach from {low} to {high} times as fast."
-    ),
-    "failed": N_(
-        "The null arm {arm} is a second copy of {reference} and came out different from it "
-        "({metric}): nothing in the series {series} is compared."
-    ),
-    "unchecked": N_(
-        "The null arm {arm} could not be compared with {reference}, so the series {series} has not "
-        "shown that equal arms come out equal: no comparison, because {reason}."
-    ),
-    "absent": N_(
-        "The series {series} has no null arm, so it has not shown that equal arms come out equal."
-    ),
-}
-
-HEADLINES: dict[str, dict[str, str]] = {
-    "conversation_s": {
-        "faster": N_(
-            "For the whole conversation the series {series} speaks for {arms} against {reference}."
-        ),
-        "slower": N_(
-            "Every other arm of the series {series} finishes the conversation later than "
-            "{reference}."
-        ),
-        "same": N_(
-            "No choice to make in the series {series}: every arm takes the same time for the "
-            "conversation as {reference} within {margin}."
-        ),
-        "unresolved": N_(
-            "No arm of the series {series} was shown to finish the conversation sooner than "
-            "{reference}."
-        ),
-    },
-    "decode_tok_s": {
-        "faster": N_(
-            "For decoding alone the series {series} speaks for {arms} against {reference}; it says "
-            "nothing about whole conversations."
-        ),
-        "slower": N_(
-            "Every other arm of the series {series} decodes slower than {reference}; that says "
-            "nothing about whole conversations."
-        ),
-        "same": N_(
-            "No choice to make in the series {series}: every arm decodes as fast as {reference} "
-            "within {margin}; that says nothing about whole conversations."
-        ),
-        "unresolved": N_(
-            "No arm of the series {series} was shown to decode faster than {reference}; that says "
-            "nothing about whole conversations."
-        ),
-    },
-}
-"""The series in one sentence, by the metric that decides: conversation time where there is one."""
-
-NO_HEADLINE = N_("The series {series} decides nothing, because {reason}.")
+HEADLINES = ("conversation_s", "decode_tok_s")
+"""Metrics that decide a series, the first of them that it has."""
 
 Row = dict[str, Any]
 
@@ -363,38 +157,49 @@ def from_contrasts(
 ) -> pa.Table:
     """The claims (SCHEMA) of all series, in the order of the series and of their contrasts.
 
-    published: claim id → "times as fast" that an earlier article printed. measured_on: series →
-    JSON of the versions behind the numbers. Both may be left out. A series of one arm has no
-    claims.
+    published: claim id → "times as fast" that an earlier article printed. measured_on: fingerprint
+    → JSON of what was measured with it, see SCHEMA. Contrasts of another fingerprint than the
+    series' are told as earlier ones where it says when that was; they enter nothing else. A series
+    of one arm has no claims. Raises UserError if `claims.yaml` is not whole.
     """
-    rows = contrasts.to_pylist()
+    rows, on = contrasts.to_pylist(), measured_on or {}
     found: list[Row] = []
     for series in series_list:
-        own = [row for row in rows if row["series"] == series.name]
-        if not own:
-            continue
-        readers = [row for row in own if row["arm"] != series.null_arm]
-        found += [_single(row, series) for row in readers]
-        found += _trades(readers)
-        found.append(_null_arm(own, series, null_arm_state(contrasts, series)))
-        if readers:
-            found.append(_headline(readers, series))
+        claims = _series_claims(contrasts_of(rows, series), series)
+        found += [{**claim, "measured_on": on.get(series.fingerprint)} for claim in claims]
+        earlier = [row for row in rows if _is_earlier(row, series) and row["fingerprint"] in on]
+        found += [
+            {**_earlier(row, series), "measured_on": on[row["fingerprint"]]} for row in earlier
+        ]
     for claim in found:
         claim["published_value"] = (published or {}).get(claim["claim"])
-        claim["measured_on"] = (measured_on or {}).get(claim["series"])
     return pa.Table.from_pylist(found, schema=SCHEMA)
 
 
-def _claim(claim: str, section: str, verdict: str, msgid: str, rests_on: list[Row]) -> Row:
+def _series_claims(own: list[Row], series: SeriesLike) -> list[Row]:
+    """What today's contrasts of one series say."""
+    if not own:
+        return []
+    readers = [row for row in own if row["arm"] != series.null_arm]
+    found = [_single(row, series) for row in readers]
+    found += [trade for arm in series.arms if (trade := _trade(readers, series, arm.name))]
+    found.append(_null_arm(own, series, null_arm_state(own, series)))
+    if readers:
+        found.append(_headline(readers, series))
+    return found
+
+
+def _claim(kind: str, verdict: str, claim: str, rests_on: list[Row], series: SeriesLike) -> Row:
     """A claim without numbers, about the pair of the first contrast that it rests on."""
-    first = rests_on[0]
+    first, told = rests_on[0], claim_kinds.load().kinds[kind]
+    workload = "conversation" if "conversation_s" in series.metrics else "chat"
     return {
         **{name: None for name in SCHEMA.names},
         **{name: first[name] for name in ("series", "metric", "arm", "reference")},
         "claim": f"{first['series']}/{claim}",
-        "section": section,
+        "section": workload if told.section == "workload" else told.section,
         "verdict": verdict,
-        "msgid": msgid,
+        "msgid": told.sentences[verdict],
         "contrasts": [contrast_id(row) for row in rests_on],
         "warnings": [],
         "arms": [],
@@ -420,11 +225,17 @@ def _numbers(contrast: Row) -> Row:
         "effect": max(ratio, 1 / ratio) if verdict in ("faster", "slower") else None,
         "missed_low": low if verdict == "unresolved" else None,
         "missed_high": high if verdict == "unresolved" else None,
+        "prompts": contrast["df"] + 1 if kind_of(contrast["metric"]) == PROMPTS else None,
     }
 
 
 def _fast(row: Mapping[str, Any]) -> tuple[float, float, float]:
-    return times_as_fast(row["metric"], row["ratio"], row["ci_low"], row["ci_high"])
+    return times_as_fast(measure_of(row["metric"]), row["ratio"], row["ci_low"], row["ci_high"])
+
+
+def measure_of(metric: str) -> str:
+    """What a metric is about: the time to the first token of `prompts:ttft_s`."""
+    return metric.rpartition(":")[2]
 
 
 def _reason(contrast: Row) -> str:
@@ -433,44 +244,58 @@ def _reason(contrast: Row) -> str:
 
 def _single(contrast: Row, series: SeriesLike) -> Row:
     """The claim of one contrast."""
-    verdict = contrast["verdict"]
-    msgid = SILENT.get(verdict) or MESSAGES[contrast["metric"]][verdict]
-    section = "conversation" if "conversation_s" in series.metrics else "chat"
+    kind = kind_of(contrast["metric"])
     name = f"{contrast['metric']}/{contrast['arm']}"
-    claim = {**_claim(name, section, verdict, msgid, [contrast]), **_numbers(contrast)}
+    among: dict[str, tuple[str, ...]] = {}
     if contrast["metric"] == STACKING:
-        single = {square.both: square.single for square in squares(series)}
-        claim |= {"section": "stacking", "arms": single.get(contrast["arm"], ())}
-    return claim
-
-
-def _trades(contrasts: list[Row]) -> list[Row]:
-    """One claim for each arm whose decoding and conversation are called opposite ways."""
-    called = {
-        (row["arm"], row["metric"]): row
-        for row in contrasts
-        if row["verdict"] in (Verdict.FASTER, Verdict.SLOWER)
+        among = {square.both: square.single for square in squares(series)}
+    elif kind == BEST_BLOCK:
+        among = {arm: sweep for sweep in sweeps(series) for arm in sweep}
+    return {
+        **_claim(kind, contrast["verdict"], name, [contrast], series),
+        **_numbers(contrast),
+        "arms": among.get(contrast["arm"], ()),
     }
-    found = []
-    for (arm, metric), whole in called.items():
-        decode = called.get((arm, "decode_tok_s"))
-        if metric != "conversation_s" or not decode or decode["verdict"] == whole["verdict"]:
-            continue
-        claim = _claim(
-            f"trade/{arm}", "decision", "trade", TRADE[whole["verdict"]], [whole, decode]
-        )
-        second = _numbers(decode)["effect"]
-        found.append({**claim, **_numbers(whole), "second_effect": second})
-    return found
+
+
+def _is_earlier(row: Row, series: SeriesLike) -> bool:
+    """Whether a contrast is told as an earlier one: of an arm with the reference, and measured."""
+    return (
+        row["series"] == series.name
+        and row["fingerprint"] != series.fingerprint
+        and row["metric"] == measure_of(row["metric"])
+        and row["arm"] != config.null_name(row["reference"])
+        and row["verdict"] in claim_kinds.WANTED["earlier"]
+    )
+
+
+def _earlier(contrast: Row, series: SeriesLike) -> Row:
+    """The claim of a contrast that was measured with other versions than today's."""
+    name = f"earlier/{contrast['metric']}/{contrast['arm']}"
+    claim = _claim("earlier", contrast["verdict"], name, [contrast], series)
+    return {**claim, **_numbers(contrast)}
+
+
+def _trade(contrasts: list[Row], series: SeriesLike, arm: str) -> Row | None:
+    """The claim of an arm whose conversation and decoding are called opposite ways."""
+    pair = claim_kinds.load().kinds["trade"].contrasts(contrasts, arm=arm)
+    called = [row["verdict"] for row in pair]
+    if sorted(called) != [Verdict.FASTER, Verdict.SLOWER]:
+        return None
+    whole, decode = pair
+    claim = _claim("trade", called[0], f"trade/{arm}", pair, series)
+    second = _numbers(decode)["effect"]
+    return {**claim, **_numbers(whole), "verdict": "trade", "second_effect": second}
 
 
 def _null_arm(contrasts: list[Row], series: SeriesLike, state: str) -> Row:
     """What the copy of the reference shows about the whole series."""
-    nulls = [row for row in contrasts if row["arm"] == series.null_arm]
-    claim = _claim("null_arm", "reading", state, NULL_ARM[state], nulls or contrasts)
-    if state == "absent":
-        return {**claim, "arm": series.reference, "metric": "", "contrasts": []}
+    kind = claim_kinds.load().kinds["null_arm"]
+    nulls = kind.contrasts(contrasts, null_arm=series.null_arm or "")
+    claim = _claim("null_arm", state, "null_arm", nulls or contrasts, series)
     claim["metric"] = ""
+    if state == "absent":
+        return {**claim, "arm": series.reference, "contrasts": []}
     if state == "passed":
         reach = [_fast(row) for row in nulls]
         claim["missed_low"] = min(low for _, low, _ in reach)
@@ -485,24 +310,27 @@ def _null_arm(contrasts: list[Row], series: SeriesLike, state: str) -> Row:
 def _headline(contrasts: list[Row], series: SeriesLike) -> Row:
     """The series in one sentence; about conversations only if conversations were timed."""
     metric = next((name for name in HEADLINES if name in series.metrics), None)
-    deciding = [row for row in contrasts if row["metric"] == metric] or contrasts
-    judged = [row for row in deciding if row["ratio"] is not None]
-    if metric is None or not judged:
-        claim = _claim("headline", "decision", deciding[0]["verdict"], NO_HEADLINE, deciding)
-        return {**claim, "arm": "", "reason": _reason(deciding[0])}
+    kind = f"headline:{metric or HEADLINES[-1]}"
+    deciding = claim_kinds.load().kinds[kind].contrasts(contrasts)
+    judged = [row for row in deciding if row["ratio"] is not None and row["metric"] == metric]
+    if not judged:
+        silent = deciding or contrasts
+        claim = _claim(kind, "silent", "headline", silent, series)
+        verdict, reason = silent[0]["verdict"], _reason(silent[0])
+        return {**claim, "verdict": verdict, "arm": "", "reason": reason}
     faster = [row["arm"] for row in judged if row["verdict"] == Verdict.FASTER]
     verdicts = {row["verdict"] for row in deciding}
     verdict = "faster" if faster else verdicts.pop() if len(verdicts) == 1 else "unresolved"
-    claim = _claim("headline", "decision", verdict, HEADLINES[metric][verdict], deciding)
+    claim = _claim(kind, verdict, "headline", deciding, series)
     return {**claim, "arm": "", "arms": faster}
 
 
 # Telling a claim ----------------------------------------------------------------------------------
 
 
-def placeholders(msgid: str) -> tuple[str, ...]:
-    """Names in braces, in order of appearance."""
-    return tuple(name for _, name, _, _ in string.Formatter().parse(msgid) if name)
+def verdict_words(verdict: str) -> str:
+    """The msgid of a verdict as it stands in tables."""
+    return claim_kinds.load().verdicts[verdict]
 
 
 def sentence_fields(row: Mapping[str, Any]) -> dict[str, tuple[Kind, Any]]:
@@ -512,12 +340,14 @@ def sentence_fields(row: Mapping[str, Any]) -> dict[str, tuple[Kind, Any]]:
     the arm, or, where the reference is said to be `effect` times as fast, of the reference.
     """
     low, high = _told_interval(row)
+    on = json.loads(row["measured_on"] or "{}")
     fields: dict[str, tuple[Kind, Any]] = {
         "arm": ("name", row["arm"]),
         "reference": ("name", row["reference"]),
         "series": ("name", row["series"]),
         "arms": ("names", tuple(row["arms"])),
         "metric": ("metric", row["metric"]),
+        "measure": ("metric", measure_of(row["metric"])),
         "effect": ("ratio", row["effect"]),
         "share": ("percent", row["ratio"]),
         "share_low": ("percent", row["ci_low"]),
@@ -528,6 +358,10 @@ def sentence_fields(row: Mapping[str, Any]) -> dict[str, tuple[Kind, Any]]:
         "confidence": ("percent", CONFIDENCE),
         "margin": ("percent", MARGIN),
         "rounds": ("count", row["rounds"]),
+        "prompts": ("count", row["prompts"]),
+        "date": ("date", on.get("date") and date.fromisoformat(on["date"])),
+        "versions": ("names", tuple(on.get("versions", ()))),
+        "fingerprint": ("name", on.get("fingerprint")),
         "reason": ("reason", row["reason"]),
     }
     return {name: fields[name] for name in placeholders(row["msgid"])}
@@ -551,8 +385,6 @@ def reason_fields(code: str) -> tuple[str, dict[str, tuple[Kind, Any]]]:
 
 
 def messages() -> tuple[str, ...]:
-    """Every msgid of this module, once: what a translation has to cover."""
-    tables = [METRICS, REASONS, WARNINGS, VERDICTS, SILENT, TRADE, NULL_ARM]
-    tables += [*MESSAGES.values(), *HEADLINES.values()]
-    found = [msgid for table in tables for msgid in table.values()]
-    return tuple(dict.fromkeys([*found, NO_HEADLINE]))
+    """Every msgid of this module and of `claims.yaml`, once: what a translation has to cover."""
+    words = [msgid for table in (METRICS, REASONS, WARNINGS) for msgid in table.values()]
+    return tuple(dict.fromkeys([*words, *claim_kinds.load().messages()]))

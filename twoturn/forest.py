@@ -7,6 +7,7 @@ for times alike, on a logarithmic axis on which a ratio and its inverse lie equa
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -20,11 +21,11 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
 from twoturn import claims, i18n
-from twoturn.contrasts import SeriesLike
+from twoturn.contrasts import SeriesLike, of_series
 from twoturn.figures import COLOURS, GREY, LEGEND_LINE_IN, STYLE, WIDTH_IN, svg
 from twoturn.numbers import Formatter
 from twoturn.stats.base import CONFIDENCE
-from twoturn.stats.verdict import MARGIN, STACKING, times_as_fast
+from twoturn.stats.verdict import MARGIN, times_as_fast
 
 COLUMNS = [
     *(
@@ -63,11 +64,12 @@ LEGEND_COLUMNS = 5
 def forest_data(contrasts: pa.Table, series: SeriesLike) -> pd.DataFrame:
     """What the picture shows (COLUMNS), a row per metric and arm, in the order of the series.
 
-    Stacking is left out: it is no ratio of an arm to the reference.
+    Metrics of a kind of their own are left out: stacking is no ratio of an arm to the reference,
+    and what is told of a choice or of other prompts has its own rounds or interval.
     """
     found = []
-    for row in contrasts.to_pylist():
-        if row["series"] != series.name or row["metric"] == STACKING:
+    for row in of_series(contrasts.to_pylist(), series):
+        if row["metric"] not in series.metrics:
             continue
         fast: tuple[float | None, ...] = (None, None, None)
         if row["ratio"] is not None:
@@ -97,8 +99,10 @@ def draw(data: pd.DataFrame, series: SeriesLike, language: str) -> str:
             *figure.subplots(len(counts), 1, sharex=True, squeeze=False, height_ratios=counts)[:, 0]
         ]
         low, high = _range(data)
+        if common := _common(data, words):
+            figure.suptitle(common, fontsize=7.5, color=GREY)
         for panel, metric in zip(panels, metrics, strict=False):
-            _panel(panel, data[data["metric"] == metric], series, words)
+            _panel(panel, data[data["metric"] == metric], series, words, why=not common)
             text = words.gettext(claims.METRICS[metric])
             panel.set_title(text[:1].upper() + text[1:], fontsize=9, loc="left", color=GREY)
         if not metrics:
@@ -123,13 +127,15 @@ def draw(data: pd.DataFrame, series: SeriesLike, language: str) -> str:
         described = words.gettext(
             "One line per arm: its mark is the ratio to the reference, the line its interval, the "
             "shape of the mark the verdict. To the right of one is in favour of the arm; the grey "
-            "band is the margin. What has no ratio stands as words."
+            "band is the margin. What has no ratio stands as words, with the reason."
         )
         return svg(figure, title, described)
 
 
-def _panel(panel: Axes, data: pd.DataFrame, series: SeriesLike, words: i18n.Translator) -> None:
-    """One metric, an arm per line from the top down."""
+def _panel(
+    panel: Axes, data: pd.DataFrame, series: SeriesLike, words: i18n.Translator, *, why: bool
+) -> None:
+    """One metric, an arm per line from the top down; `why`: each tells why it has no mark."""
     panel.patch.set_alpha(0)
     panel.axvspan(1 / (1 + MARGIN), 1 + MARGIN, color=GREY, alpha=0.2, lw=0)
     panel.axvline(1, color=GREY, lw=0.8)
@@ -139,8 +145,9 @@ def _panel(panel: Axes, data: pd.DataFrame, series: SeriesLike, words: i18n.Tran
         labels.append(f"{row['arm']} ({words.gettext('null arm')})" if null else row["arm"])
         look = LOOKS.get(row["verdict"])
         if look is None or not math.isfinite(row["times_as_fast"]):
-            text = words.gettext(claims.VERDICTS[row["verdict"]])
-            panel.text(0.01, place, text, va="center", transform=panel.get_yaxis_transform())
+            axes = panel.get_yaxis_transform()
+            text = _silent(row, words) if why else _verdict(row, words)
+            panel.text(0.01, place, text, va="center", fontsize=8, transform=axes)
             continue
         low, high, middle = (
             min(max(row[name], 1 / FARTHEST), FARTHEST)
@@ -151,6 +158,31 @@ def _panel(panel: Axes, data: pd.DataFrame, series: SeriesLike, words: i18n.Tran
     panel.set_yticks(range(len(labels)), labels)
     panel.set_ylim(len(labels) - 0.5, -0.5)
     panel.tick_params(axis="y", length=0)
+
+
+def _silent(row: Mapping[Any, Any], words: i18n.Translator) -> str:
+    """What stands in place of a mark: the verdict, and why there is no ratio."""
+    verdict = _verdict(row, words)
+    if not row["warnings"]:
+        return verdict
+    msgid, fields = claims.reason_fields(row["warnings"].partition(" ")[0])
+    told = {
+        name: words.gettext(claims.METRICS[value]) if kind == "metric" else value
+        for name, (kind, value) in fields.items()
+    }
+    return f"{verdict}: {words.gettext(msgid).format(**told)}"
+
+
+def _verdict(row: Mapping[Any, Any], words: i18n.Translator) -> str:
+    return words.gettext(claims.verdict_words(row["verdict"]))
+
+
+def _common(data: pd.DataFrame, words: i18n.Translator) -> str | None:
+    """What stands in place of all marks, where there is none and all have one reason."""
+    if data["times_as_fast"].notna().any():
+        return None
+    silent = {_silent(row, words) for row in data.to_dict("records")}
+    return silent.pop() if len(silent) == 1 else None
 
 
 def _range(data: pd.DataFrame) -> tuple[float, float]:
@@ -177,7 +209,9 @@ def _ticks(low: float, high: float) -> list[float]:
 def _legend(data: pd.DataFrame, words: i18n.Translator, number: Formatter) -> list[Line2D | Patch]:
     """The verdicts that are drawn, and the margin."""
     handles: list[Line2D | Patch] = [
-        Line2D([], [], label=words.gettext(claims.VERDICTS[verdict]), markersize=7, lw=1.5, **look)
+        Line2D(
+            [], [], label=words.gettext(claims.verdict_words(verdict)), markersize=7, lw=1.5, **look
+        )
         for verdict, look in LOOKS.items()
         if (data["verdict"] == verdict).any()
     ]

@@ -4,7 +4,8 @@ A token is a word of five letters and a space, so `max_tokens` is exact and each
 same share of the characters. What it writes depends on the prompt and `--seed` alone: every copy
 answers alike. Times come from an absolute schedule (token i is due at t0 + TTFT + i/rate), so that
 a busy machine delays single tokens and not the rate. Each start draws its own luck (`--noise`), as
-each cell of a campaign does. Standard library only, and quick to start.
+each cell of a campaign does. With `--starts FILE` servers know the how manieth start they are, and
+speed can drift over a campaign. Standard library only, and quick to start.
 
 `draft_rounds` V, `draft_n` D and `draft_n_accepted` A obey N - 1 = V + A, D = V * (B - 1).
 """
@@ -40,6 +41,11 @@ def options() -> argparse.ArgumentParser:
     add("--ttft-ms", type=float, default=20.0)
     add("--prefill-chars-s", type=float, default=0.0, help="more TTFT for each uncached character")
     add("--noise", type=float, default=0.02, help="sigma of the logarithm, drawn once per start")
+    add("--starts", help="a file that counts starts, so that a machine can drift over a campaign")
+    add("--luck", help="seed of the noise, which then depends on the start alone")
+    add("--drift", type=float, default=0.0, help="of the speed, in the end: -0.34 loses 34 percent")
+    add("--drift-starts", type=float, default=10.0, help="after so many, 63 percent of it are done")
+    add("--slow-starts", default="", help="starts (1,7,12) with a server that is 10 percent slower")
     add("--slow-after", type=int, help="from this token of an answer on, half the rate")
     add("--prompt-cache", action="store_true", help="the longest known prefix costs nothing")
     add("--draft", action="store_true", help="report speculation")
@@ -59,9 +65,14 @@ class Model:
 
     def __init__(self, given: argparse.Namespace) -> None:
         self.given = given
-        luck = random.SystemRandom()  # two starts are two slots, whatever the seed
-        self.rate = given.tok_s * given.speed * math.exp(luck.gauss(0, 1) * given.noise)
-        self.ttft_factor = math.exp(luck.gauss(0, 1) * given.noise)
+        start = count_start(given.starts) if given.starts else 0
+        # Two starts are two slots, whatever the seed of the words.
+        luck = random.Random(f"{given.luck}/{start}") if given.luck else random.SystemRandom()
+        pace = 1 + given.drift * -math.expm1(-start / given.drift_starts)
+        if str(start) in given.slow_starts.split(","):
+            pace *= 0.9
+        self.rate = given.tok_s * given.speed * pace * math.exp(luck.gauss(0, 1) * given.noise)
+        self.ttft_factor = math.exp(luck.gauss(0, 1) * given.noise) / pace
         self.lock = threading.Lock()
         self.known: list[list[str]] = []
         self.streamed = 0
@@ -116,6 +127,14 @@ class Model:
             figures["draft_n"] = rounds * (self.given.block_size - 1)
             figures["draft_n_accepted"] = count - 1 - rounds
         return figures
+
+
+def count_start(file: str) -> int:
+    """This start's number, from 1: a byte in the file for each."""
+    with open(file, "ab") as stream:
+        stream.write(b".")
+        stream.flush()
+        return stream.tell()
 
 
 def common_prefix(one: Sequence[str], other: Sequence[str]) -> int:

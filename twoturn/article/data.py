@@ -131,7 +131,7 @@ def gather(
             _series_data(
                 series,
                 cells[cells["series"] == series.name],
-                [row for row in contrast_table.to_pylist() if row["series"] == series.name],
+                contrasts.of_series(contrast_table.to_pylist(), series),
                 [row for row in claim_table.to_pylist() if row["series"] == series.name],
                 figures.get(series.name),
                 forests.get(series.name),
@@ -190,7 +190,7 @@ def _series_data(
             and valid.loc[valid["arm"] == arm.name, "cached_tokens"].isna().all()
         ),
         figure=figure if len(numbered) else None,
-        forest=forest if any(row["ratio"] is not None for row in contrast_rows) else None,
+        forest=forest if any(row["verdict"] != "not_measured" for row in contrast_rows) else None,
     )
 
 

@@ -197,15 +197,14 @@ def _drift_of(one: SeriesData, view: View) -> Context:
         )
         if slots.empty:
             continue
-        first, last = (
-            (curve["fitted"].iloc[0], curve["fitted"].iloc[-1]) if len(curve) else (None, None)
-        )
+        end: Mapping[Any, Any] = curve.iloc[-1].to_dict() if len(curve) else {}
         last_row: Mapping[Any, Any] = control.iloc[0].to_dict() if len(control) else {}
         rows.append(
             [
                 view.title(metric),
                 view.value(metric, finite(slots["value"].iloc[0])),
-                view.number.ratio(None if first is None else last / first),
+                view.number.ratio(end.get("ratio_to_first")),
+                view.interval(end.get("ratio_low"), end.get("ratio_high")),
                 view.value(metric, finite(last_row.get("value"))),
                 view.number.ratio(last_row.get("ratio_to_first")),
                 view.number.ratio(last_row.get("ratio_to_fitted")),

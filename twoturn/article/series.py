@@ -12,7 +12,7 @@ from twoturn.article.view import ROLES, View, code, escape
 from twoturn.claims import N_
 from twoturn.stats.base import CONFIDENCE
 from twoturn.stats.stacking import Square
-from twoturn.stats.verdict import STACKED, STACKING
+from twoturn.stats.verdict import STACKED, STACKING, Verdict
 
 Context: TypeAlias = dict[str, Any]
 Fill: TypeAlias = Callable[[Data, View], Context | list[Context] | None]
@@ -127,8 +127,8 @@ def _sentences(one: SeriesData, view: View) -> list[str]:
 
 def _contrast_rows(one: SeriesData, view: View) -> list[list[str]]:
     single = [row for row in one.contrasts if row["metric"] != STACKING]
-    if all(row["ratio"] is None for row in single):
-        return []  # the sentences say why
+    if all(row["verdict"] == Verdict.NOT_MEASURED for row in single):
+        return []  # the sentences say so
     return [
         [
             view.title(row["metric"]).partition(",")[0],

@@ -99,7 +99,7 @@ class View:
         return (self.number.integer if metric.endswith("_tokens") else self.number.mean)(value)
 
     def verdict(self, verdict: str) -> str:
-        return self.words.gettext(claim_texts.VERDICTS[verdict])
+        return self.words.gettext(claim_texts.verdict_words(verdict))
 
     def kind(self, kind: str) -> str:
         return self.words.gettext(KINDS[kind]) if kind in KINDS else code(kind)
@@ -150,5 +150,6 @@ class View:
             "names": self.names,
             "metric": self.metric,
             "reason": self.reason,
+            "date": self.number.date,
         }
         return tell[kind](value)

@@ -7,7 +7,13 @@ rule cells:
         modules("cells.py"),
         "scripts/cells.py",
         campaign=CAMPAIGN,
-        cells=[c for s in PLAN.series for n in s.round_numbers() for c in s.cells(n)],
+        cells=[
+            cell
+            for s in PLAN.series
+            for number in s.round_numbers()
+            for cell in s.cells(number)
+            if not ONLY_TELL or Path(cell).is_file()
+        ],
     output:
         f"{RESULTS}/cells.parquet",
     log:
@@ -21,7 +27,7 @@ rule cells:
 rule contrasts:
     input:
         PLANNED,
-        modules("contrasts.py", "stats/*.py"),
+        modules("contrasts.py", "stats/*.py", "earlier.py", "cells.py"),
         "scripts/contrasts.py",
         campaign=CAMPAIGN,
         cells=f"{RESULTS}/cells.parquet",
@@ -38,7 +44,7 @@ rule contrasts:
 rule claims:
     input:
         PLANNED,
-        modules("claims.py", "contrasts.py", "stats/*.py"),
+        CLAIMS,
         "scripts/claims.py",
         campaign=CAMPAIGN,
         contrasts=f"{RESULTS}/contrasts.parquet",

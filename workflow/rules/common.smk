@@ -13,3 +13,8 @@ def braced(text):
 
 # Plan and lock are inputs of all that is told: a newer plan looks for other cells.
 PLANNED = [PLAN_FILE, LOCK, *modules("campaign.py", "config.py", "plan.py")]
+# What a claim and its sentence depend on.
+CLAIMS = [
+    "workflow/claims.yaml",
+    *modules("claims.py", "claim_kinds.py", "contrasts.py", "stats/*.py", "earlier.py"),
+]

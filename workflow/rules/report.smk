@@ -1,9 +1,6 @@
 """From tables to the figures and the article, one per language."""
 
-FIGURES = modules(
-    *("contrasts.py", "stats/*.py", "claims.py"),
-    *("figures.py", "forest.py", "i18n.py", "numbers.py"),
-)
+FIGURES = [*CLAIMS, *modules("figures.py", "forest.py", "i18n.py", "numbers.py")]
 
 
 rule slots_figure:
@@ -63,14 +60,8 @@ rule forest_figure:
 rule article:
     input:
         PLANNED,
-        modules(
-            "contrasts.py",
-            "stats/*.py",
-            "claims.py",
-            "article/*.py",
-            "i18n.py",
-            "numbers.py",
-        ),
+        CLAIMS,
+        modules("article/*.py", "i18n.py", "numbers.py"),
         sorted(str(path) for path in Path("workflow/templates").glob("*.j2")),
         sorted(str(path) for path in Path("workflow/locale").rglob("*.po")),
         "scripts/article.py",
