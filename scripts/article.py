@@ -8,11 +8,11 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from twoturn import article, campaign
-from twoturn.errors import UserError
+from twoturn.errors import run
 from twoturn.plan import Plan
 
 
-def main() -> int:
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--campaign", required=True, help="campaign file")
     parser.add_argument("--language", required=True)
@@ -22,25 +22,20 @@ def main() -> int:
     parser.add_argument("--figures", required=True, type=Path, help="folder of the pictures")
     parser.add_argument("output", type=Path)
     wanted = parser.parse_args()
-    try:
-        loaded = campaign.load(wanted.campaign, Path.cwd())
-        data = article.gather(
-            loaded,
-            pq.read_table(wanted.cells).drop_columns(["chunk_times_s"]).to_pandas(),
-            pq.read_table(wanted.contrasts),
-            pq.read_table(wanted.claims),
-            *(
-                pictures(kind, loaded.plan, wanted.figures, wanted.language, wanted.output.parent)
-                for kind in ("slots", "forest")
-            ),
-        )
-        text = article.render(wanted.language, data)
-    except UserError as error:
-        print(f"twoturn: {error}", file=sys.stderr)
-        return 1
+    loaded = campaign.load(wanted.campaign, Path.cwd())
+    data = article.gather(
+        loaded,
+        pq.read_table(wanted.cells).drop_columns(["chunk_times_s"]).to_pandas(),
+        pq.read_table(wanted.contrasts),
+        pq.read_table(wanted.claims),
+        *(
+            pictures(kind, loaded.plan, wanted.figures, wanted.language, wanted.output.parent)
+            for kind in ("slots", "forest")
+        ),
+    )
+    text = article.render(wanted.language, data)
     wanted.output.parent.mkdir(parents=True, exist_ok=True)
     wanted.output.write_text(text, encoding="utf-8")
-    return 0
 
 
 def pictures(kind: str, plan: Plan, folder: Path, language: str, start: Path) -> dict[str, str]:
@@ -54,4 +49,4 @@ def pictures(kind: str, plan: Plan, folder: Path, language: str, start: Path) ->
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(main))

@@ -7,28 +7,23 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from twoturn import campaign, cells
-from twoturn.errors import UserError
+from twoturn.errors import run
 
 
-def main() -> int:
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--campaign", required=True, help="campaign file")
     parser.add_argument("output", type=Path)
     wanted = parser.parse_args()
     root = Path.cwd()
-    try:
-        plan = campaign.load(wanted.campaign, root).plan
-        files = [
-            (file, series.fingerprint)
-            for series in plan.series
-            for file in cells.of_series(root / series.directory, series.rounds)
-        ]
-        pq.write_table(cells.join(files), wanted.output)
-    except UserError as error:
-        print(f"twoturn: {error}", file=sys.stderr)
-        return 1
-    return 0
+    plan = campaign.load(wanted.campaign, root).plan
+    files = [
+        (file, series.fingerprint)
+        for series in plan.series
+        for file in cells.of_series(root / series.directory, series.rounds)
+    ]
+    pq.write_table(cells.join(files), wanted.output)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(main))

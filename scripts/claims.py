@@ -7,27 +7,22 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from twoturn import campaign, claims, earlier
-from twoturn.errors import UserError
+from twoturn.errors import run
 
 
-def main() -> int:
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--campaign", required=True, help="campaign file")
     parser.add_argument("contrasts", type=Path)
     parser.add_argument("output", type=Path)
     wanted = parser.parse_args()
-    try:
-        root = Path.cwd()
-        plan = campaign.load(wanted.campaign, root).plan
-        on = {old.fingerprint: old.measured_on() for old in earlier.of_plan(plan, root)}
-        contrasts = pq.read_table(wanted.contrasts)
-        told = claims.from_contrasts(contrasts, plan.series, measured_on=on)
-        pq.write_table(told, wanted.output)
-    except UserError as error:
-        print(f"twoturn: {error}", file=sys.stderr)
-        return 1
-    return 0
+    root = Path.cwd()
+    plan = campaign.load(wanted.campaign, root).plan
+    on = {old.fingerprint: old.measured_on() for old in earlier.of_plan(plan, root)}
+    contrasts = pq.read_table(wanted.contrasts)
+    told = claims.from_contrasts(contrasts, plan.series, measured_on=on)
+    pq.write_table(told, wanted.output)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(main))

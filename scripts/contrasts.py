@@ -8,27 +8,22 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from twoturn import campaign, cells, contrasts, earlier
-from twoturn.errors import UserError
+from twoturn.errors import run
 
 
-def main() -> int:
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--campaign", required=True, help="campaign file")
     parser.add_argument("cells", type=Path)
     parser.add_argument("output", type=Path)
     wanted = parser.parse_args()
-    try:
-        root = Path.cwd()
-        plan = campaign.load(wanted.campaign, root).plan
-        tables = [contrasts.from_cells(pq.read_table(wanted.cells).to_pandas(), plan.series)]
-        for old in earlier.of_plan(plan, root):
-            tables.append(contrasts.from_cells(cells.join(old.files()).to_pandas(), [old]))
-        pq.write_table(pa.concat_tables(tables), wanted.output)
-    except UserError as error:
-        print(f"twoturn: {error}", file=sys.stderr)
-        return 1
-    return 0
+    root = Path.cwd()
+    plan = campaign.load(wanted.campaign, root).plan
+    tables = [contrasts.from_cells(pq.read_table(wanted.cells).to_pandas(), plan.series)]
+    for old in earlier.of_plan(plan, root):
+        tables.append(contrasts.from_cells(cells.join(old.files()).to_pandas(), [old]))
+    pq.write_table(pa.concat_tables(tables), wanted.output)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(main))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 
@@ -20,3 +22,13 @@ class UserError(Exception):
         line = f"{where}{what}" + (f"; {cure}" if cure else "")
         super().__init__(" ".join(line.split()))
         self.what, self.file, self.key, self.cure = what, file, key, cure
+
+
+def run(work: Callable[[], None]) -> int:
+    """Exit code of a program: a UserError is one line on stderr and 1."""
+    try:
+        work()
+    except UserError as error:
+        print(f"twoturn: {error}", file=sys.stderr)
+        return 1
+    return 0
