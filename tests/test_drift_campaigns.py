@@ -54,9 +54,8 @@ NULL = "plain-null"
 
 
 def starts_of(arm: str, names: list[str]) -> list[int]:
-    """Which starts of a series are an arm's: its warm-up round comes first, then every round."""
-    rounds = [1, *range(1, ROUNDS + 1)]
-    order = [name for number in rounds for name in plan.order(names, 3, number)]
+    """Which starts of a series after the run's first one, which warms up, are an arm's."""
+    order = [name for number in range(1, ROUNDS + 1) for name in plan.order(names, 3, number)]
     return [place for place, name in enumerate(order, start=1) if name == arm]
 
 

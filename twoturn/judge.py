@@ -222,6 +222,7 @@ def judge(
         reference=own,
         arms=tuple(Arm(arm) for arm in (own, *chosen)),
         null_arm=null,
+        fingerprint=study.fingerprint,
     )
     told = claims.from_contrasts(table, [series]).to_pylist()
     return Judgement(

@@ -1,8 +1,8 @@
 """One round of one series: its arms one after the other, each against a server of its own.
 
 The cells of a round appear together or not at all. The first round of a session is preceded by a
-discarded warm-up round, the last one is followed by the control: the reference once more. Both are
-kept beside the round's cells as kinds of their own.
+discarded warm-up round, the last one of a series is followed by the control: the reference once
+more. Both are kept beside the round's cells as kinds of their own.
 """
 
 from __future__ import annotations
@@ -51,12 +51,15 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Round:
-    """Everything that the cells of one round share."""
+    """Everything that the cells of one round share. `opening`: the session has measured nothing of
+    the series yet. `pythons`: server → the Python of its environment, or None."""
 
     loaded: Loaded
     series: Series
     number: int
     session: Session
+    opening: bool
+    pythons: Mapping[str, Path | None]
     text: str
     log_folder: Path
     say: Say
@@ -172,17 +175,28 @@ def run_round(
             f"round {number} of {series.name} cannot be measured before round {number - 1}",
             cure="run the workflow, which keeps the order",
         )
-    text = (loaded.root / series.workload.text).read_text(encoding="utf-8")
-    this = Round(loaded, series, number, session, text, log_folder, say)
+    this = Round(
+        loaded,
+        series,
+        number,
+        session,
+        number == 1 or _session_of(previous) != session.id,
+        {arm.server: _server_python(loaded, arm.server, say) for arm in series.arms},
+        (loaded.root / series.workload.text).read_text(encoding="utf-8"),
+        log_folder,
+        say,
+    )
     _clear_leftovers(folder)
     _write_spec(folder / "spec.json", series, loaded.root)
+    warmed = loaded.root / servers.STATE / "warmed"  # the session that has measured a round
     with _staging(folder, number) as staging:
-        if number == 1 or _session_of(previous) != session.id:
+        if not warmed.is_file() or warmed.read_text(encoding="utf-8") != session.id:
             _measure_arms(this, series.order(number), "warmup", staging / "warmup")
         _measure_arms(this, series.order(number), "round", staging)
         if number == series.rounds:
             _measure_arms(this, [series.reference], "control", staging / "control")
         _publish(staging, folder / round_name(number))
+    warmed.write_text(session.id, encoding="utf-8")
 
 
 def _is_there(loaded: Loaded, series: Series, number: int) -> bool:
@@ -238,11 +252,11 @@ def divergence(text: str, other: str) -> int | None:
 def _measure_cell(this: Round, arm: Arm, kind: str, position: int) -> Cell:
     """Start the arm's server, send the workload, stop the server. A fault becomes a row.
 
-    Raises UserError if a server does not even start in the warm-up round: then nothing of this
-    sitting is measured yet, and somebody should look.
+    Raises UserError if a server does not even start while the session has measured nothing of the
+    series: then little is lost, and somebody should look.
     """
     engine = engines.get(this.loaded.campaign, arm.server)
-    python = _server_python(this.loaded, arm.server, this.say)
+    python = this.pythons[arm.server]
     cell = Cell(arm)
     facts = _row_facts(this, arm, kind, position)
     before = machine.state()
@@ -428,7 +442,7 @@ def _fault_row(facts: Mapping[str, Any], fault: servers.ServerFault) -> dict[str
 
 
 def _or_give_up(this: Round, arm: Arm, kind: str, fault: servers.ServerFault, tail: str) -> None:
-    if kind != "warmup":
+    if not this.opening:
         return
     last = tail.splitlines()[-1:] or ["no log"]
     raise UserError(
