@@ -1,0 +1,102 @@
+"""The example in docs/example: a measured campaign, told again from its own cells.
+
+    python scripts/example.py --freeze                 keep what the default campaign measured here
+    python scripts/example.py --into FOLDER            tell docs/example again, into FOLDER
+
+Beside campaign and cells lie the lock and the recipes of the measurement (frozen.json), so that a
+newer server or checkpoint in the repository does not change what the example was measured with.
+"""
+
+import argparse
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from twoturn import article, campaign, claims, config, contrasts, figures, forest, plan
+from twoturn.campaign import Loaded
+from twoturn.errors import UserError, run
+
+EXAMPLE = Path("docs/example")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    wanted = parser.add_mutually_exclusive_group(required=True)
+    wanted.add_argument("--freeze", action="store_true")
+    wanted.add_argument("--into", type=Path)
+    chosen = parser.parse_args()
+    if chosen.freeze:
+        freeze("config.yaml", EXAMPLE)
+    tell(EXAMPLE, chosen.into or EXAMPLE)
+
+
+def freeze(file: str, folder: Path) -> None:
+    """Copy a campaign, its joined cells, and what they were measured with. Raises UserError."""
+    loaded = campaign.load(file, Path.cwd())
+    cells = Path("results/cells.parquet")
+    if not cells.is_file():
+        raise UserError("there are no cells", file=str(cells), cure="`make article` first")
+    known = set(pq.read_table(cells, columns=["fingerprint"])["fingerprint"].to_pylist())
+    if missing := {series.name for series in loaded.plan.series if series.fingerprint not in known}:
+        raise UserError(
+            f"not measured as planned now: {', '.join(sorted(missing))}",
+            file=str(cells),
+            cure="`make article` first",
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(file, folder / "config.yaml")
+    shutil.copyfile(cells, folder / "cells.parquet")
+    told = {"lock": loaded.lock, "recipes": loaded.recipes}
+    (folder / "frozen.json").write_text(json.dumps(told, indent=1, sort_keys=True) + "\n")
+
+
+def thaw(folder: Path) -> Loaded:
+    """The campaign of a frozen folder, planned with what it was measured with."""
+    file = str(folder / "config.yaml")
+    root = Path.cwd()
+    told = json.loads((folder / "frozen.json").read_text())
+    entry = config.load(file, root)
+    planned = plan.make(entry, told["lock"], told["recipes"])
+    return Loaded(file, root, entry, told["lock"], told["recipes"], planned)
+
+
+def tell(folder: Path, into: Path) -> None:
+    """Both articles and all figures, from the cells in `folder`."""
+    loaded = thaw(folder)
+    table = pq.read_table(folder / "cells.parquet")
+    cells = table.drop_columns(["chunk_times_s"]).to_pandas()
+    compared = contrasts.from_cells(cells, loaded.plan.series)
+    claimed = claims.from_contrasts(compared, loaded.plan.series)
+    (into / "figures").mkdir(parents=True, exist_ok=True)
+    for language in loaded.plan.languages:
+        slots, forests = draw(loaded, cells, compared, into, language)
+        data = article.gather(loaded, cells, compared, claimed, slots, forests)
+        text = article.render(language, data)
+        (into / f"article_{language}.md").write_text(text, encoding="utf-8")
+
+
+def draw(
+    loaded: Loaded, cells: pd.DataFrame, compared: pa.Table, into: Path, language: str
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Series → link to its picture of the slots, and of the ratios; their data beside as CSV."""
+    links: dict[str, dict[str, str]] = {"slots": {}, "forest": {}}
+    for series in loaded.plan.series:
+        for kind, module, data in (
+            ("slots", figures, figures.slot_data(cells, series)),
+            ("forest", forest, forest.forest_data(compared, series)),
+        ):
+            name = f"figures/{kind}_{series.name}"
+            links[kind][series.name] = f"{name}_{language}.svg"
+            picture = module.draw(data, series, language)
+            (into / f"{name}_{language}.svg").write_text(picture, encoding="utf-8")
+            data.to_csv(into / f"{name}.csv", index=False, lineterminator="\n")
+    return links["slots"], links["forest"]
+
+
+if __name__ == "__main__":
+    sys.exit(run(main))
