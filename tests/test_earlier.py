@@ -81,6 +81,20 @@ def test_a_gap_ends_what_is_whole(tree: Tree, series: plan.Series) -> None:
     assert earlier.newest(series, tree.root) is None
 
 
+def test_another_campaign_s_series_of_the_same_name_is_none(
+    tree: Tree, series: plan.Series
+) -> None:
+    folder = measured(tree.root, series, "aaaaaaaaaaaa")
+    spec = json.loads((folder / "spec.json").read_text())
+    spec["workload"]["max_tokens"] += 1
+    (folder / "spec.json").write_text(json.dumps(spec))
+    assert earlier.newest(series, tree.root) is None
+    spec["workload"]["max_tokens"] -= 1
+    spec["arms"].popitem()
+    (folder / "spec.json").write_text(json.dumps(spec))
+    assert earlier.newest(series, tree.root) is None
+
+
 def test_what_today_measured_needs_no_earlier_one(tree: Tree, series: plan.Series) -> None:
     measured(tree.root, series, "aaaaaaaaaaaa", day=3)
     today = measured(tree.root, series, series.fingerprint)

@@ -72,6 +72,18 @@ def test_the_nearest_earlier_measurement_is_compared(tmp_path: Path) -> None:
     assert reasons.why(series("1.0"), tmp_path) == "one 0.9 → 1.0"
 
 
+def test_a_series_that_differs_in_most_things_is_told_in_short(tmp_path: Path) -> None:
+    earlier = series("0.9")
+    measured(tmp_path, earlier, 1)
+    spec = copy.deepcopy(dict(earlier.spec))
+    for number in range(9):
+        spec["workload"][f"key{number}"] = number
+    (tmp_path / earlier.directory / "spec.json").write_text(json.dumps(spec))
+    told = reasons.why(series("1.0"), tmp_path).split("; ")
+    assert len(told) == reasons.TOLD + 1
+    assert told[-1] == "6 more changes"
+
+
 def test_a_spec_without_any_round_is_no_measurement(tmp_path: Path) -> None:
     measured(tmp_path, series("0.9"))
     assert reasons.why(series("1.0"), tmp_path) == "not measured yet"

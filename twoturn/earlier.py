@@ -62,20 +62,24 @@ def of_plan(planned: plan.Plan, root: Path) -> list[Earlier]:
 def newest(series: plan.Series, root: Path) -> Earlier | None:
     """The earlier measurement that stands in for a series which today's plan has not measured.
 
-    None where all of today's rounds are there, or no earlier measurement has four whole ones.
+    It asked the same: the same workload, and arms of the same names. None where all of today's
+    rounds are there, or no such measurement has four whole ones.
     """
     today = root / series.directory
     if not reasons.missing_rounds(series, root):
         return None
     files = sorted(today.parent.glob("*/spec.json"))
-    found = [_read(series.name, file) for file in files if file.parent != today]
+    found = [_read(series, file) for file in files if file.parent != today]
     return max(filter(None, found), key=lambda one: one.last, default=None)
 
 
-def _read(name: str, file: Path) -> Earlier | None:
-    """What lies in one folder of cells, or None where it is no whole measurement."""
+def _read(series: plan.Series, file: Path) -> Earlier | None:
+    """What lies in one folder of cells, or None where it is no whole measurement of the same."""
     try:
         spec = json.loads(file.read_text(encoding="utf-8"))
+        same = set(spec["arms"]) == set(series.spec["arms"])
+        if not same or spec["workload"] != series.spec["workload"]:
+            return None  # another campaign's series of the same name
         arms = tuple(_arm(arm, recipe) for arm, recipe in spec["arms"].items())
         reference, workload = str(spec["reference"]), spec["workload"]
         metrics, seed = plan.METRICS[workload["kind"]], int(workload["seed"])
@@ -88,7 +92,7 @@ def _read(name: str, file: Path) -> Earlier | None:
         return None  # of an older version, or broken: nothing that could be told
     null = config.null_name(reference)
     return Earlier(
-        name=name,
+        name=series.name,
         fingerprint=file.parent.name,
         rounds=rounds,
         reference=reference,

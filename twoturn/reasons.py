@@ -9,6 +9,9 @@ from typing import Any
 from twoturn import plan, privacy
 from twoturn.plan import Series, round_name
 
+TOLD = 4
+"""Changes that are named; another campaign's series of the same name differs in most things."""
+
 
 def missing_rounds(series: Series, root: Path) -> list[int]:
     """Rounds of which at least one cell is not there."""
@@ -37,7 +40,8 @@ def why(series: Series, root: Path) -> str:
     if not earlier:
         return "not measured yet"
     nearest = min(earlier, key=len)
-    return "; ".join(nearest)
+    more = [f"{len(nearest) - TOLD} more changes"] if len(nearest) > TOLD + 1 else []
+    return "; ".join([*nearest[:TOLD], *more] if more else nearest)
 
 
 def _measured(folder: Path) -> bool:
