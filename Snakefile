@@ -52,7 +52,7 @@ PLAN_FILE = str(campaign.plan_file(LOADED))
 LOCK = f"locks/{PLAN.machine}.json"
 RESULTS = f"results/{PLAN.name}" if PLAN.name else "results"
 REPORTS = f"reports/{PLAN.name}" if PLAN.name else "reports"
-ONLY_TELL = bool(os.environ.get("TWOTURN_TELL"))  # `make tell`: nothing is measured
+ONLY_TELL = os.environ.get("TWOTURN_TELL") == "1"  # `make tell`: nothing is measured
 
 
 wildcard_constraints:

@@ -7,7 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-from twoturn import campaign, measure, progress, session
+from twoturn import campaign, measure, progress, reasons, session
 from twoturn.errors import UserError
 
 
@@ -36,7 +36,18 @@ def main() -> int:
 
 def run(wanted: argparse.Namespace, root: Path, say: measure.Say) -> int:
     loaded = campaign.load(wanted.campaign, root)
+    names = [series.name for series in loaded.plan.series]
+    if wanted.series not in names:
+        raise UserError(
+            f"no series {wanted.series}", file=wanted.campaign, cure=f"it has {', '.join(names)}"
+        )
     series = loaded.plan.one(wanted.series)
+    if wanted.round not in reasons.missing_rounds(series, root):
+        raise UserError(
+            f"round {wanted.round} of {series.name} is there or not planned",
+            file=wanted.campaign,
+            cure="to measure a round again, remove its folder and those of later rounds",
+        )
     if series.fingerprint != wanted.fingerprint:
         raise UserError(
             f"{series.name} is {series.fingerprint} now and was {wanted.fingerprint} when planned",
@@ -47,6 +58,7 @@ def run(wanted: argparse.Namespace, root: Path, say: measure.Say) -> int:
     machine = None
     if sitting is None:  # started by hand, without the workflow
         sitting, machine = session.begin()
+        measure.preflight(loaded, [series], say)
     else:
         # An interrupt unwinds the servers; a second process must never measure beside the next run.
         session.watch(sitting, lambda: os.kill(os.getpid(), signal.SIGTERM))

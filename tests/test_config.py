@@ -108,7 +108,7 @@ def test_unknown_key(data: Data, path: str, value: Any, line: str) -> None:
         (
             f"{FIRST}.arms.plain.server",
             "onne",
-            f"{FIRST}.arms.plain.server: 'onne' is not declared; known: one",
+            f"{FIRST}.arms.plain.server: 'onne' is not declared; known: one, two",
         ),
         (
             f"{FIRST}.arms.plain.checkpoint",
@@ -118,12 +118,12 @@ def test_unknown_key(data: Data, path: str, value: Any, line: str) -> None:
         (
             f"{FIRST}.arms.quick.draft",
             "drafty",
-            f"{FIRST}.arms.quick.draft: 'drafty' is not declared; known: draft",
+            f"{FIRST}.arms.quick.draft: 'drafty' is not declared; known: draft, large, small",
         ),
         (
             "checkpoints.small",
             {"make": {"from": "larger", "bits": 4}},
-            "checkpoints.small.make.from: 'larger' is not declared; known: large",
+            "checkpoints.small.make.from: 'larger' is not declared; known: draft, large, small",
         ),
         (f"{FIRST}.workload.turns", 2, "turns: a chat has one turn; use kind: conversation"),
         ("series.second.workload.turns", 1, "turns: a conversation has at least two"),
@@ -232,6 +232,8 @@ def test_a_doubled_key(data: Data, where: str) -> None:
         ("a: \tb: c\n", "line 1: not valid YAML: "),
         ("a: !!python/name:os.system x\n", "line 1: not valid YAML: could not determine a con"),
         ("a: 1\x00\n", "not valid YAML: "),
+        ("a: 2026-13-01\n", "not valid YAML: month must be in 1..12"),
+        ("a: " + "[" * 5000, "not valid YAML: "),
         ("machine: local\n", "servers: field required"),
     ],
 )

@@ -368,6 +368,22 @@ def test_other_work_is_not_compared() -> None:
     assert "lengths_differ" not in found["decode_tok_s"]
 
 
+def test_one_unknown_count_hides_no_other_work() -> None:
+    series = series_of("mtp")
+    cells = cells_of(series)
+    mine = cells["arm"] == "mtp"
+    cells["completion_tokens"] = cells["completion_tokens"].astype(float)
+    cells.loc[mine, "completion_tokens"] /= 2
+    cells.loc[mine, "e2e_s"] /= 2
+    cells.loc[cells.index[mine][0], "completion_tokens"] = np.nan
+    (found,) = [
+        row
+        for row in contrasts.from_cells(cells, [series]).to_pylist()
+        if (row["metric"], row["arm"]) == ("conversation_s", "mtp")
+    ]
+    assert (found["verdict"], found["warnings"]) == ("invalid", ["lengths_differ"])
+
+
 def test_a_missing_column_is_told_in_one_line() -> None:
     series = series_of("mtp")
     with pytest.raises(UserError, match="no column decode_s"):

@@ -6,6 +6,7 @@ import json
 import math
 import re
 import shlex
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -734,3 +735,36 @@ def test_the_page_tells_every_role_and_option() -> None:
     )
     assert told == list(tables.ROLES)
     assert all(f"`{name}`" in page for name in judge.ESTIMATORS)
+
+
+@pytest.mark.parametrize("metric", ["prompts:decode_tok_s", "best_block:decode_tok_s"])
+def test_a_verdict_about_others_is_no_metric_of_values(
+    run: Callable[..., Judged], tmp_path: Path, metric: str
+) -> None:
+    """Which way such a name speaks is not known: more of it was called slower."""
+    file = table(tmp_path / "runs.csv", "ABBAABBA")
+    judged = run(file, options=f"--metric {metric} --reference A")
+    assert judged.code == 1
+    assert len(judged.err.splitlines()) == 1
+    assert ":" not in judged.err.partition("use")[2]
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Europe/Warsaw", "America/New_York"])
+def test_dates_do_not_depend_on_where_they_are_read(
+    run: Callable[..., Judged], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, zone: str
+) -> None:
+    monkeypatch.setenv("TZ", zone)
+    time.tzset()
+    lines = table(tmp_path / "runs.csv", "ABBAABBA").read_text().splitlines()
+    for suffix, code in (("", 0), ("Z", 0), (None, 1)):  # none, all, every second one
+        told = [lines[0]]
+        for number, line in enumerate(lines[1:]):
+            arm, round_, seconds, value = line.split(",")
+            minutes = int(seconds) // 60
+            mark = suffix if suffix is not None else "Z" * (number % 2)
+            told.append(f"{arm},{round_},2026-10-25T02:{minutes:02d}:00{mark},{value}")
+        (tmp_path / "dates.csv").write_text("\n".join(told) + "\n")
+        judged = run(tmp_path / "dates.csv", options="--metric decode_tok_s --reference A")
+        assert judged.code == code, judged.err
+    monkeypatch.undo()
+    time.tzset()

@@ -89,7 +89,7 @@ def test_the_table_holds_what_each_pair_needs(measured: Loaded) -> None:
     for line, one in zip(lines, rounds.noises(series, measured), strict=True):
         assert one.noise_log is not None
         needed = rounds_needed(one.noise_log, 0.05)
-        told = str(needed) if isinstance(needed, int) else "more than 200"
+        told = str(needed) if isinstance(needed, int) else "more than 100"
         assert line.split(maxsplit=5)[:3] == [series.name, one.metric, one.arm]
         assert line.endswith(f"  {told}")
     assert not any("short_prompt" in line for line in lines)

@@ -13,8 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from twoturn import config
 from twoturn.errors import UserError
 from twoturn.stats.verdict import Verdict
 
@@ -104,13 +103,7 @@ def load() -> ClaimKinds:
 
 def parse(text: str, file: str) -> ClaimKinds:
     """`text` as kinds of claims; `file` only names it in errors. Raises UserError."""
-    try:
-        data = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f"line {mark.line + 1}" if mark else None
-        problem = getattr(error, "problem", None) or "it cannot be read"
-        raise UserError(f"not valid YAML: {problem}", file=file, key=where) from None
+    data = config.read_yaml(text, file)
     try:
         top = _mapping(data, "", ("verdicts", "silent", "kinds"))
         verdicts = _sentences(top["verdicts"], "verdicts", EVERY)
@@ -151,9 +144,12 @@ def _sentences(value: Any, key: str, verdicts: tuple[str, ...]) -> dict[str, str
         if not isinstance(sentence, str) or not sentence.strip():
             raise UserError("not a sentence", key=here)
         try:
-            unknown = set(placeholders(sentence)) - set(FIELDS)
+            parts = list(string.Formatter().parse(sentence))
         except ValueError as error:
             raise UserError(f"braces do not match ({error})", key=here) from None
+        if any(spec or conversion for _, _, spec, conversion in parts):
+            raise UserError("a placeholder is its name alone", key=here, cure="write {name}")
+        unknown = {name for _, name, _, _ in parts if name is not None} - set(FIELDS)
         if unknown:
             raise UserError(
                 f"no placeholder {{{min(unknown)}}}", key=here, cure=f"known: {', '.join(FIELDS)}"

@@ -275,8 +275,7 @@ class Campaign(_Strict):
 
 def _known(name: str, among: dict[str, Any], key: str) -> None:
     if name not in among:
-        near = difflib.get_close_matches(name, among, 1) or sorted(among)
-        raise ValueError(f"{key}: {name!r} is not declared; known: {', '.join(near)}")
+        raise ValueError(f"{key}: {name!r} is not declared; known: {', '.join(sorted(among))}")
 
 
 def null_name(reference: str) -> str:
@@ -311,17 +310,22 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-def parse(text: str, file: str | Path) -> Campaign:
-    """The campaign in `text`; `file` only names it in errors. Raises UserError."""
+def read_yaml(text: str, file: str | Path) -> Any:
+    """What a YAML text holds; `file` only names it in errors. Raises UserError."""
     try:
-        data = yaml.load(text, Loader=_Loader)
+        return yaml.load(text, Loader=_Loader)
     except UserError as error:
         raise UserError(error.what, file=file, key=error.key, cure=error.cure) from None
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # a date that is none, [[[[…
         mark = getattr(error, "problem_mark", None)
         where = f"line {mark.line + 1}" if mark else None
         problem = getattr(error, "problem", None) or str(error)
         raise UserError(f"not valid YAML: {problem}", file=file, key=where) from None
+
+
+def parse(text: str, file: str | Path) -> Campaign:
+    """The campaign in `text`; `file` only names it in errors. Raises UserError."""
+    data = read_yaml(text, file)
     if not isinstance(data, dict):
         raise UserError("not a campaign", file=file, cure="it needs servers, checkpoints, series")
     try:

@@ -317,7 +317,7 @@ def series_fault(cells: pd.DataFrame, series: SeriesLike) -> str | None:
     ran = ran.sort_values("start", ignore_index=True)
     planned = [
         (number, arm)
-        for number in range(1, series.rounds + 1)
+        for number in sorted(set(ran["round"]))
         for arm in series.order(number)
         if ((ran["round"] == number) & (ran["arm"] == arm)).any()
     ]
@@ -358,8 +358,10 @@ def work_fault(rows: pd.DataFrame, metric: str, arm: str, reference: str) -> str
 
 
 def _differ(mine: pd.DataFrame, other: pd.DataFrame, column: str) -> bool:
-    """Whether the mean of a count per request differs by more than the margin; unknown: no."""
-    ratio = _quotient(_numbers(mine, column).mean(), _numbers(other, column).mean())
+    """Whether the mean of a count per request differs by more than the margin, as far as it is
+    known; where an arm tells none: no."""
+    means = [pd.Series(_numbers(rows, column)).mean() for rows in (mine, other)]  # NaN left out
+    ratio = _quotient(*means)
     return ratio > 1 + MARGIN or ratio < 1 / (1 + MARGIN)
 
 

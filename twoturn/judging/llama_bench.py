@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -158,7 +158,8 @@ def _time(entry: Entry, file: Path, place: str) -> float | None:
     if "test_time" not in entry:
         return None
     try:
-        return datetime.fromisoformat(str(entry["test_time"])).timestamp()
+        moment = datetime.fromisoformat(str(entry["test_time"]))
+        return moment.replace(tzinfo=moment.tzinfo or UTC).timestamp()
     except (ValueError, OverflowError):
         raise UserError(
             f"{str(entry['test_time'])[:40]!r} is no date",

@@ -14,9 +14,9 @@ from typing import Any
 from twoturn.claims import METRICS
 from twoturn.errors import UserError
 from twoturn.stats.base import Slot
-from twoturn.stats.verdict import STACKING
 
-KNOWN_METRICS = tuple(name for name in METRICS if name != STACKING)
+KNOWN_METRICS = tuple(name for name in METRICS if ":" not in name)
+"""Metrics that a value can have: `prompts:ttft_s` and its kind are verdicts about others."""
 
 MAX_RUNS = 100_000
 """More runs than a person has measured one by one; a longer file holds something else."""

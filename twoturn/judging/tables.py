@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -256,7 +256,11 @@ def _time(value: Any, file: str, place: str, seen: _Seen) -> float:
             moment = datetime.fromisoformat(str(value))
         except ValueError:
             moment = math.nan
-    kind = type(moment)
+    kind: Any = type(moment)
+    if isinstance(moment, datetime):
+        kind = (kind, moment.tzinfo is None)
+        # Without a zone it means UTC: this machine's zone is not the measurement's.
+        moment = moment.replace(tzinfo=moment.tzinfo or UTC)
     seconds = moment.timestamp() if isinstance(moment, datetime) else moment
     if math.isfinite(seconds) and seen.kind_of_time in (None, kind):
         seen.kind_of_time = kind

@@ -24,8 +24,8 @@ from scipy import stats
 from .base import CONFIDENCE, MIN_ROUNDS, Refusal
 from .verdict import MARGIN
 
-MAX_ROUNDS = 200
-"""Beyond this nobody measures: better less noise than more rounds."""
+MAX_ROUNDS = 100
+"""What a campaign takes at most: better less noise than more rounds."""
 
 FAR = 1e6
 """A noncentrality that is certain to be found; beyond it scipy's noncentral t overflows."""
@@ -38,7 +38,7 @@ def rounds_needed(
 
     noise_log: residual standard deviation of a slot in logs, `Estimate.noise_log` of a pair fit.
     Reasons: `bad_value` (a number out of its range), `within_margin` (an effect that the gate
-    calls no difference), `too_many_rounds` (more than 200).
+    calls no difference), `too_many_rounds` (more than 100).
     """
     sound = 0 < noise_log < math.inf and -1 < effect < math.inf
     if not (sound and 0 < power < 1 and 0 < confidence < 1):
