@@ -9,7 +9,7 @@ export UV_PYTHON_DOWNLOADS := never
 export UV_PROJECT_ENVIRONMENT := $(CURDIR)/$(VENV)
 SNAKEMAKE := $(BIN)/snakemake --configfile $(CAMPAIGN)
 
-.PHONY: article quick tell test check plan lock dag prefetch demo example clean
+.PHONY: article quick tell test check plan doctor lock dag prefetch demo example clean
 
 article: $(VENV)/.ready ## measure what is missing and write both articles
 	@test -f $(CAMPAIGN) || { echo "twoturn: $(CAMPAIGN): there is no such campaign file"; exit 1; }
@@ -23,6 +23,9 @@ tell: $(VENV)/.ready ## write both articles of what is there and measure nothing
 
 plan: $(VENV)/.ready ## what would be measured, in which order, and why
 	$(BIN)/twoturn plan $(CAMPAIGN)
+
+doctor: $(VENV)/.ready ## what is here, what is missing, and whether the machine is fit to measure
+	$(BIN)/twoturn doctor $(CAMPAIGN)
 
 lock: $(VENV)/.ready ## write this machine's lock as it is now
 	$(BIN)/twoturn lock $(CAMPAIGN) --name $(MACHINE)

@@ -17,7 +17,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from twoturn import article, campaign, claims, config, contrasts, figures, forest, plan
+from twoturn import article, campaign, cells, claims, config, contrasts, figures, forest, plan
 from twoturn.campaign import Loaded
 from twoturn.errors import UserError, run
 
@@ -38,19 +38,19 @@ def main() -> None:
 def freeze(file: str, folder: Path) -> None:
     """Copy a campaign, its joined cells, and what they were measured with. Raises UserError."""
     loaded = campaign.load(file, Path.cwd())
-    cells = Path("results/cells.parquet")
-    if not cells.is_file():
-        raise UserError("there are no cells", file=str(cells), cure="`make article` first")
-    known = set(pq.read_table(cells, columns=["fingerprint"])["fingerprint"].to_pylist())
+    joined = Path("results/cells.parquet")
+    if not joined.is_file():
+        raise UserError("there are no cells", file=str(joined), cure="`make article` first")
+    known = set(pq.read_table(joined, columns=["fingerprint"])["fingerprint"].to_pylist())
     if missing := {series.name for series in loaded.plan.series if series.fingerprint not in known}:
         raise UserError(
             f"not measured as planned now: {', '.join(sorted(missing))}",
-            file=str(cells),
+            file=str(joined),
             cure="`make article` first",
         )
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(file, folder / "config.yaml")
-    shutil.copyfile(cells, folder / "cells.parquet")
+    shutil.copyfile(joined, folder / "cells.parquet")
     told = {"lock": loaded.lock, "recipes": loaded.recipes}
     (folder / "frozen.json").write_text(json.dumps(told, indent=1, sort_keys=True) + "\n")
 
@@ -68,26 +68,26 @@ def thaw(folder: Path) -> Loaded:
 def tell(folder: Path, into: Path) -> None:
     """Both articles and all figures, from the cells in `folder`."""
     loaded = thaw(folder)
-    table = pq.read_table(folder / "cells.parquet")
-    cells = table.drop_columns(["chunk_times_s"]).to_pandas()
-    compared = contrasts.from_cells(cells, loaded.plan.series)
+    table = cells.with_later_columns(pq.read_table(folder / "cells.parquet"), version=1)
+    rows = table.drop_columns(["chunk_times_s"]).to_pandas()
+    compared = contrasts.from_cells(rows, loaded.plan.series)
     claimed = claims.from_contrasts(compared, loaded.plan.series)
     (into / "figures").mkdir(parents=True, exist_ok=True)
     for language in loaded.plan.languages:
-        slots, forests = draw(loaded, cells, compared, into, language)
-        data = article.gather(loaded, cells, compared, claimed, slots, forests)
+        slots, forests = draw(loaded, rows, compared, into, language)
+        data = article.gather(loaded, rows, compared, claimed, slots, forests)
         text = article.render(language, data)
         (into / f"article_{language}.md").write_text(text, encoding="utf-8")
 
 
 def draw(
-    loaded: Loaded, cells: pd.DataFrame, compared: pa.Table, into: Path, language: str
+    loaded: Loaded, rows: pd.DataFrame, compared: pa.Table, into: Path, language: str
 ) -> tuple[dict[str, str], dict[str, str]]:
     """Series → link to its picture of the slots, and of the ratios; their data beside as CSV."""
     links: dict[str, dict[str, str]] = {"slots": {}, "forest": {}}
     for series in loaded.plan.series:
         for kind, module, data in (
-            ("slots", figures, figures.slot_data(cells, series)),
+            ("slots", figures, figures.slot_data(rows, series)),
             ("forest", forest, forest.forest_data(compared, series)),
         ):
             name = f"figures/{kind}_{series.name}"

@@ -17,7 +17,7 @@ PACKAGE = Path(__file__).parents[1] / "twoturn"
 LAYERS = """
 errors privacy hashes
 config
-checkpoints
+checkpoints gguf_model
 making
 recipes plan
 machine cells
@@ -26,12 +26,13 @@ stream
 metrics
 client
 session guard servers tokens reasons
-workloads
+workloads text_gate
 engines.base
+engines.counters
 engines.*
 engines
 campaign
-measure progress
+measure progress doctor
 stats.base
 stats.ols stats.hodges_lehmann
 stats.drift_curve stats.step stats.bracketed stats.prompts
@@ -61,7 +62,17 @@ LAYER = {
     module: number for number, line in enumerate(LAYERS.split("\n")) for module in line.split()
 }
 # Analysis reads cells and never measures; measuring never analyses.
-MEASURING = {"stream", "metrics", "client", "session", "guard", "servers", "engines", "measure"}
+MEASURING = {
+    "stream",
+    "metrics",
+    "client",
+    "session",
+    "guard",
+    "servers",
+    "engines",
+    "text_gate",
+    "measure",
+}
 ANALYSIS = {
     *("stats", "earlier", "contrasts", "claim_kinds", "claims", "judging", "judge", "rounds"),
     *("numbers", "i18n", "figures", "forest", "article"),

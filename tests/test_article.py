@@ -96,7 +96,7 @@ def loaded(text: str = DEMO, **facts: Any) -> Loaded:
 
 def demo_cells(campaign: Loaded) -> pd.DataFrame:
     """Cells of a finished demo campaign, as if measured for this plan."""
-    table = pd.read_parquet(DEMO_CELLS)
+    table = pd.read_parquet(DEMO_CELLS).reindex(columns=cells.JOINED.names)
     fingerprints = {series.name: series.fingerprint for series in campaign.plan.series}
     return table.assign(fingerprint=table["series"].map(fingerprints).fillna("other"))
 
@@ -314,6 +314,37 @@ def test_another_text_is_told_with_its_first_place(campaign: Loaded) -> None:
     assert texts["en"].count("All arms gave the same text") == 1
 
 
+def test_wrong_texts_and_diverging_ones_are_told_apart(campaign: Loaded) -> None:
+    table = demo_cells(campaign)
+    talk = (table["series"] == "two_turns") & (table["kind"] == "round")
+    table["text_gate"] = np.where(talk, "identical", None)
+    wrong = talk & (table["arm"] == "mtp") & (table["turn"] == 2) & (table["round"] > 1)
+    table.loc[wrong, ["text_gate", "status"]] = "wrong_when_warm"
+    table.loc[wrong, "divergence_token"] = 12
+    diverging = talk & (table["arm"] == "dflash") & (table["turn"] == 1) & (table["round"] == 3)
+    table.loc[diverging, "text_gate"] = "diverges"
+    table.loc[diverging, "divergence_token"] = 7
+    texts = both(data_of(campaign, table))
+    assert (
+        "The text of `mtp` is wrong once its server is warm: in 5 requests of 12, in the first of "
+        "them from token 12 on, it is not what a fresh server writes" in texts["en"]
+    )
+    assert (
+        "The text of `dflash` diverges from that of a fresh server without speculation in 1 "
+        "request of 12, from token 7 on" in texts["en"]
+    )
+    assert "`mtp` against `plain`: no comparison, because `mtp` wrote, once" in texts["en"]
+    assert "ponieważ wariant `mtp` na rozgrzanym serwerze dał inny tekst" in texts["pl"]
+    assert not re.search(r"`mtp` (decodes|finishes)", texts["en"].split("## The series")[2])
+    assert "is not known: not every request has a text" not in texts["en"]
+
+
+def test_sampled_texts_are_not_compared() -> None:
+    sampled = loaded(DEMO.replace("turns: 2,", "turns: 2, temperature: 0.7,"))
+    texts = both(data_of(sampled, demo_cells(sampled)))
+    assert "Answers are sampled, so no texts are compared." in texts["en"]
+
+
 def test_one_arm_and_no_null_arm_compare_nothing() -> None:
     alone = loaded(
         """
@@ -343,6 +374,7 @@ checkpoints:
   demo: {path: checkpoints/demo/target}
   demo-8: {make: {from: demo, bits: 8}}
   demo-deep: {make: {from: demo, layers: 16}}
+  demo-gguf: {make: {from: demo, gguf: q8_0}}
   demo-mtp: {path: checkpoints/demo/mtp}
 series:
   two_turns:
@@ -363,6 +395,7 @@ def square_of(**facts: Any) -> Loaded:
     source = square.recipes["checkpoints"]["demo"]
     square.recipes["checkpoints"]["demo-8"] = {"from": source, "bits": 8, "group_size": 64}
     square.recipes["checkpoints"]["demo-deep"] = {"from": source, "layers": 16}
+    square.recipes["checkpoints"]["demo-gguf"] = {"from": source, "gguf": "q8_0"}
     return square
 
 
@@ -401,6 +434,8 @@ def test_precision_and_speculation_together() -> None:
     assert re.search(r"\| Both, of that product \| (7\d|8\d)(\.\d)?% \| \d+", texts["en"])
     assert "stacking" not in texts["en"].partition("## Precision")[0].lower()
     assert "padded with layers that add nothing to: 16" in texts["en"]
+    assert "made from files on disk, as a GGUF file: `q8_0`" in texts["en"]
+    assert "jako plik GGUF: `q8_0`" in texts["pl"]
     metal = square_of(accelerator="metal")
     table = square_cells(metal)
     assert "scalar loops" not in both(data_of(metal, table))["en"]

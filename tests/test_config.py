@@ -98,9 +98,9 @@ def test_unknown_key(data: Data, path: str, value: Any, line: str) -> None:
         (f"{FIRST}.arms", {}, f"{FIRST}.arms: dictionary should have at least 1 item"),
         ("series", {}, "series: dictionary should have at least 1 item"),
         (
-            f"{FIRST}.arms.quick.draft",
-            None,
-            f"{FIRST}.arms.quick: speculation mtp needs `draft`, a checkpoint's name",
+            f"{FIRST}.arms.quick",
+            {"checkpoint": "small", "server": "one", "speculation": "dflash"},
+            f"{FIRST}.arms.quick: speculation dflash needs `draft`, a checkpoint's name",
         ),
         (f"{FIRST}.arms.plain.draft", "draft", "speculation none takes no `draft`"),
         (f"{FIRST}.arms.plain.block_size", 4, "speculation none takes no `block_size`"),
@@ -170,12 +170,36 @@ def test_bad_value(data: Data, path: str, value: Any, line: str) -> None:
         "http://127.0.0.1:1/v1",
         "http://127.0.0.1:1@example.org",
         "http://127x0x0x1:1",
+        "http://127.0.0.1:0",
+        "http://127.0.0.1:65536",
     ],
 )
 def test_attach_only_here(data: Data, address: str) -> None:
     data["servers"]["one"] = {"attach": address}
     line = refused(yaml.safe_dump(data))
     assert line == "servers.one: attach must be http://127.0.0.1:PORT, nothing else is measured"
+
+
+@pytest.mark.parametrize(
+    ("entry", "line"),
+    [
+        (
+            {"attach": "http://127.0.0.1:1"},
+            "servers.one: an attached server needs `version`, because it cannot be probed",
+        ),
+        (
+            {"install": "x.lock", "api_key_env": "KEY"},
+            "servers.one: `api_key_env` belongs to `attach`; what is started here has no key",
+        ),
+        (
+            {"attach": "http://127.0.0.1:1", "version": "1", "api_key_env": "sk-1"},
+            "servers.one.api_key_env: string should match pattern '^[A-Za-z_][A-Za-z0-9_]*$'",
+        ),
+    ],
+)
+def test_what_an_attached_server_needs(data: Data, entry: Data, line: str) -> None:
+    data["servers"]["one"] = entry
+    assert refused(yaml.safe_dump(data)) == line
 
 
 def test_two_series_in_one_folder(data: Data) -> None:

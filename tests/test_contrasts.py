@@ -31,6 +31,7 @@ class Arm:
     draft: str | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
     args: tuple[str, ...] = ()
+    attached: bool = False
 
 
 @dataclass(frozen=True)

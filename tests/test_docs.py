@@ -125,6 +125,17 @@ def test_every_adapter_is_told_with_its_modes_and_settings() -> None:
             assert value is None or told[name][key] == f"`{json.dumps(value)}`"
 
 
+def test_every_adapter_has_its_rows_on_the_page_of_servers() -> None:
+    page = PAGES["servers.md"].partition("\n## ")[0]
+    told = {row[0].strip("`"): row for row in rows(page)}
+    assert list(told) == list(engines.ADAPTERS)
+    for name, adapter in engines.ADAPTERS.items():
+        modes = config.SPECULATION if told[name][2] == "all" else quoted(told[name][2])
+        assert tuple(modes) == adapter.modes
+    run = rows(section("servers.md", "What was really run"))
+    assert [row[0].strip("`") for row in run] == list(engines.ADAPTERS)
+
+
 EXAMPLE = blocks("campaign.md", "yaml")[-1]
 MISTAKES = MISTAKE.findall(PAGES["campaign.md"])
 

@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 
 from tests.conftest import SCRIPTED, parsed
 from tests.test_stream import load_capture
-from twoturn import client, engines, servers
+from twoturn import client, config, engines, measure, servers
 from twoturn.engines import Engine, Place, Telemetry, scale
 from twoturn.engines.base import count, rate
 from twoturn.engines.command import Command
 from twoturn.engines.mlx_vlm import MlxVlm
 from twoturn.errors import UserError
 from twoturn.plan import Arm
-from twoturn.servers import Launch
+from twoturn.servers import Launch, Running
 from twoturn.stream import Answer, parse
 
 Data = dict[str, Any]
@@ -33,6 +33,8 @@ PLACE = Place(
     ROOT, Path("/cell"), 4321, Path("/env/bin/python"), Path("/env/tmp"),
     {"demo": "models/demo", "head": "models/head"},
 )  # fmt: skip
+
+RUNNING = Running("http://127.0.0.1:1", Launch([], {}, Path(), "m"), 1, 0.0, Path("log"))
 
 
 def told(engine: Engine, answer: Answer) -> Telemetry:
@@ -97,7 +99,7 @@ def test_mlx_vlm_prefix_cache(settings: Data, enabled: str) -> None:
 )
 def test_mlx_vlm_reads_back(monkeypatch: pytest.MonkeyPatch, health: Any, wrong: list[str]) -> None:
     monkeypatch.setattr(client, "get_json", lambda *_: (200, health))
-    said, found = MlxVlm().read_back("http://127.0.0.1:1", PLAIN)
+    said, found = MlxVlm().read_back(RUNNING, PLAIN)
     assert found == wrong
     assert set(said) == {"prefix_cache", "model"}
 
@@ -204,7 +206,7 @@ def test_a_scripted_server_tells_what_it_did(
     body = {"model": "m", "messages": [{"role": "user", "content": "x"}], "max_tokens": 21}
     with servers.run(launch, port, log) as running:
         sent = client.stream_chat(running.base_url, body, client.Timeouts(5, 30, 30, 60))
-        assert Command().read_back(running.base_url, PLAIN) == ({}, [])
+        assert Command().read_back(running, PLAIN) == ({}, [])
     row = scale(told(Command(), sent.answer), 21)
     assert (row["verify_cycles"], row["drafted_tokens"], row["accepted_tokens"]) == (10, 30, 10)
     assert (row["accept_length"], row["tokens_per_step"]) == (2.0, 2.0)
@@ -268,6 +270,32 @@ def test_an_infinite_count_is_none() -> None:
     assert count(float("inf")) is None
 
 
+# Whether speculation ran
+
+
+@pytest.mark.parametrize(
+    ("telemetry", "asked", "status"),
+    [
+        (Telemetry(), "none", None),
+        (Telemetry(cycles=0, drafted=0), "none", None),
+        (Telemetry(drafted=3), "none", "spec_unexpected"),
+        (Telemetry(active=True), "none", "spec_unexpected"),
+        (Telemetry(), "ngram", "spec_inactive"),
+        (Telemetry(cycles=0, drafted=0), "ngram", "spec_inactive"),
+        (Telemetry(drafted=3), "ngram", None),
+        # It looked for something to repeat and found nothing.
+        (Telemetry(cycles=0, drafted=0, active=True), "ngram", None),
+        (Telemetry(cycles=2, drafted=8, active=False), "ngram", "spec_inactive"),
+    ],
+)
+def test_whether_the_asked_mode_ran(telemetry: Telemetry, asked: Any, status: str | None) -> None:
+    running = servers.Running("", "m", 1, 0.1, Path("log"))
+    arm = replace(PLAIN, speculation=asked)
+    sender = measure._Sender(None, MlxVlm(), arm, running, None, 8)  # type: ignore[arg-type]
+    fault = sender._fault(telemetry, 0.0)
+    assert (fault and fault[0]) == status
+
+
 # What a campaign may ask for
 
 
@@ -282,14 +310,6 @@ def test_the_base_is_allowed(data: Data) -> None:
     assert isinstance(engines.get(parsed(data), "one"), Command)
     data["servers"]["one"] = {"install": "x.lock", "adapter": "mlx-vlm"}
     assert isinstance(engines.get(parsed(data), "one"), MlxVlm)
-
-
-def test_an_attached_server(data: Data) -> None:
-    data["servers"]["one"] = {"attach": "http://127.0.0.1:1"}
-    assert refused(data) == (
-        "c.yaml: servers.one.attach: servers that already run are not measured by this version; "
-        "let the workflow start it: use install, executable or command"
-    )
 
 
 def test_an_unknown_adapter(data: Data) -> None:
@@ -339,9 +359,44 @@ def test_a_deadline_that_is_none(data: Data, value: Any) -> None:
     assert "start_deadline_s" in refused(data)
 
 
-def test_mlx_vlm_needs_an_environment(data: Data) -> None:
-    data["servers"]["one"] = {"executable": "mlx_vlm.server", "adapter": "mlx-vlm"}
-    assert "servers.one" in refused(data)
+@pytest.mark.parametrize(
+    ("entry", "line"),
+    [
+        (
+            {"executable": "mlx_vlm.server", "adapter": "mlx-vlm"},
+            "servers.one.executable: mlx-vlm is not started by 'executable'; let the workflow make "
+            "its environment: install: workflow/envs/….lock",
+        ),
+        (
+            {"install": "workflow/envs/mlx-lm.lock", "adapter": "omlx"},
+            "servers.one.install: omlx is not started by 'install'; name the program that is on "
+            "this machine: executable: omlx",
+        ),
+    ],
+)
+def test_how_a_server_comes_here(data: Data, entry: Data, line: str) -> None:
+    data["servers"]["one"] = entry
+    assert refused(data) == f"c.yaml: {line}"
+
+
+def test_an_mtp_head_is_a_checkpoint_of_its_own(data: Data) -> None:
+    assert refused(with_mlx_vlm(data, speculation="mtp")) == (
+        "c.yaml: series.first.arms.plain: speculation mtp needs `draft`, a checkpoint's name"
+    )
+
+
+@pytest.mark.parametrize(("draft", "right"), [(None, True), ("draft", False)])
+def test_an_mtp_head_inside_the_target(data: Data, draft: str | None, right: bool) -> None:
+    data["servers"]["one"] = {"executable": "omlx", "adapter": "omlx"}
+    quick = {"checkpoint": "small", "server": "one", "speculation": "mtp", "draft": draft}
+    data["series"]["first"]["arms"]["quick"] = quick
+    if right:
+        engines.check(parsed(data), "c.yaml")
+    else:
+        assert refused(data) == (
+            "c.yaml: series.first.arms.quick.draft: one takes the MTP head that lies in the "
+            "target's own checkpoint; leave `draft` out"
+        )
 
 
 def test_the_adapter_command_needs_a_command(data: Data) -> None:
@@ -357,6 +412,6 @@ def test_an_adapter_beside_a_command(data: Data) -> None:
 @pytest.mark.parametrize("adapter", engines.ADAPTERS.values())
 def test_adapters_keep_to_the_protocol(adapter: type[Engine]) -> None:
     assert engines.ADAPTERS[adapter.name] is adapter
-    assert "none" in adapter.modes
+    assert set(adapter.modes) <= set(config.SPECULATION)
     assert adapter.Settings.model_config["extra"] == "forbid"
     assert adapter.Settings.model_config["strict"] is True

@@ -57,9 +57,8 @@ def test_the_local_lock_learns_of_new_servers_and_keeps_old_ones(
     lock.load(tree.write(data), tree.root)
     data["servers"]["new"] = {"executable": program(tmp_path, "new", "echo 'new 1.2'; echo more")}
     data["servers"]["absent"] = {"executable": "no-such-program-here"}
-    data["servers"]["far"] = {"attach": "http://127.0.0.1:1"}
     found = lock.load(tree.write(data), tree.root)["servers"]
-    assert found == {"new": "new 1.2", "far": "unknown"}
+    assert found == {"new": "new 1.2"}
     data["servers"]["new"] = {"executable": program(tmp_path, "new", "echo 'new 1.3'")}
     assert lock.load(tree.write(data), tree.root)["servers"] == found
 
@@ -69,6 +68,8 @@ def test_the_local_lock_learns_of_new_servers_and_keeps_old_ones(
     [
         ("echo '  v 1  '", "v 1"),
         ("echo told >&2; exit 3", "told"),
+        ("echo 'loaded backend 3 from /x'; echo 'version: 7 (abc)' >&2", "version: 7 (abc)"),
+        ("echo 'a wrapper'; echo v0.6.4", "v0.6.4"),
         ("exit 0", None),
         ('echo "$LC_ALL"', "C"),
     ],
@@ -99,7 +100,7 @@ def test_a_named_lock_is_read_and_never_written(tree: Tree, data: Data) -> None:
     assert not (tree.root / "locks").exists()
     other = {"schema": 1, "machine": {**FACTS, "chip": "other"}, "servers": {"x": "1"}}
     lock.write("m4", other, tree.root)
-    data["servers"]["new"] = {"attach": "http://127.0.0.1:1"}
+    data["servers"]["new"] = {"executable": "no-such-program-here"}
     assert lock.load(tree.write(data), tree.root) == other
 
 

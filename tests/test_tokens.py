@@ -40,6 +40,17 @@ def test_the_demo_renders_its_template() -> None:
     assert len(TOKENIZER.encode("<|im_start|>")) == 1  # a special token is one token
 
 
+def test_what_every_prompt_begins_with(tmp_path: Path) -> None:
+    """A system message that the template holds is in a cache after any request."""
+    assert TOKENIZER is not None
+    assert TOKENIZER.shared() == len(TOKENIZER.encode("<|im_start|>user\n"))
+    system = "Be of help to everybody who asks.\n"
+    talkative = with_config(tmp_path, {"chat_template": system + "{{ messages[0]['content'] }}"})
+    assert talkative.shared() == len(talkative.encode(system))
+    (tmp_path / "silent").mkdir()
+    assert with_config(tmp_path / "silent", {"chat_template": "always the same"}).shared() > 0
+
+
 @given(st.text(max_size=60), st.integers(0, 80))
 def test_a_cut_is_a_beginning_of_whole_letters(text: str, tokens: int) -> None:
     assert TOKENIZER is not None

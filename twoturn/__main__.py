@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from twoturn import campaign, config, lock, reasons
+from twoturn import campaign, config, doctor, lock, reasons
 from twoturn.campaign import Loaded
 from twoturn.errors import UserError
 from twoturn.plan import round_name
@@ -18,6 +18,10 @@ def main(argv: list[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     plan = commands.add_parser("plan", help="print series, rounds and order, and what is missing")
     plan.add_argument("campaign", nargs="?", default="config.yaml", help="campaign file")
+    look = commands.add_parser(
+        "doctor", help="say what is here, what is missing, and how to get it"
+    )
+    look.add_argument("campaign", nargs="?", default="config.yaml", help="campaign file")
     make_lock = commands.add_parser("lock", help="write the lock of this machine as it is now")
     make_lock.add_argument("campaign", nargs="?", default="config.yaml", help="campaign file")
     make_lock.add_argument("--name", help="name of the lock; default: the campaign's machine")
@@ -29,6 +33,8 @@ def main(argv: list[str] | None = None) -> int:
     try:
         if wanted.command == "plan":
             lines = plan_lines(campaign.load(wanted.campaign, Path.cwd()))
+        elif wanted.command == "doctor":
+            lines = doctor.lines(wanted.campaign, Path.cwd())
         elif wanted.command == "lock":
             lines = iter([write_lock(wanted.campaign, wanted.name, Path.cwd())])
         elif wanted.command == "rounds":
@@ -47,6 +53,12 @@ def main(argv: list[str] | None = None) -> int:
 
 def plan_lines(loaded: Loaded) -> Iterator[str]:
     """Every cell of the campaign, round by round, in measuring order."""
+    if unknown := lock.unknown(loaded.lock):
+        name = loaded.campaign.machine
+        yield (
+            f"not locked yet: {', '.join(unknown)}; `make lock MACHINE={name} "
+            f"CAMPAIGN={loaded.file}` on the machine finds them, and every fingerprint is then new"
+        )
     for series in loaded.plan.series:
         missing = set(reasons.missing_rounds(series, loaded.root))
         yield f"{series.name}  {series.fingerprint}  ({reasons.why(series, loaded.root)})"

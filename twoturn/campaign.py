@@ -32,7 +32,9 @@ def load(file: str, root: Path) -> Loaded:
     engines.check(campaign, file)
     machine = lock.load(campaign, root)
     found = recipes.collect(campaign, file, root, machine)
-    return Loaded(file, root, campaign, machine, found, plan.make(campaign, machine, found))
+    planned = plan.make(campaign, machine, found)
+    engines.check_versions(campaign, planned, file)
+    return Loaded(file, root, campaign, machine, found, planned)
 
 
 def plan_file(loaded: Loaded) -> Path:

@@ -17,7 +17,9 @@ import pyarrow.parquet as pq
 
 from twoturn.errors import UserError
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+ADDED = {2: ("text_gate", "divergence_token")}
+"""Schema version → columns that came with it. Files of earlier versions are read, these as null."""
 METADATA_KEY = b"twoturn"
 NO_PROMPT = "none"  # prompt_id of the one row of a cell whose server did not start
 
@@ -41,8 +43,8 @@ SCHEMA = pa.schema(
         *_fields("decode_tok_s prefill_tok_s server_decode_tok_s server_ttft_s", pa.float64()),
         *_fields("verify_cycles drafted_tokens accepted_tokens", pa.int64()),
         *_fields("accept_length tokens_per_step accept_rate draft_share", pa.float64()),
-        pa.field("output_sha256", pa.string()),
-        *_fields("output_chars divergence_index longest_repeat", pa.int64()),
+        *_fields("output_sha256 text_gate", pa.string()),
+        *_fields("output_chars divergence_index divergence_token longest_repeat", pa.int64()),
         pa.field("chunk_times_s", pa.list_(pa.float64())),
         pa.field("started_at", pa.timestamp("us", tz="UTC"), False),
         *_fields("start_monotonic_s wall_minus_monotonic_s", pa.float64(), False),
@@ -87,16 +89,30 @@ def read(file: Path) -> tuple[pa.Table, dict[str, Any]]:
             file=file,
             cure="remove its round's folder and those of later rounds, then run again",
         ) from None
-    if metadata.get("schema_version") != SCHEMA_VERSION:
+    version = metadata.get("schema_version", 0)
+    if version not in range(1, SCHEMA_VERSION + 1):
         raise UserError(
-            f"schema version {metadata.get('schema_version')}, this twoturn reads {SCHEMA_VERSION}",
+            f"schema version {version}, this twoturn reads up to {SCHEMA_VERSION}",
             file=file,
             cure="use the twoturn that wrote it",
         )
+    cell = with_later_columns(cell, version)
     if not cell.schema.equals(SCHEMA):
         odd = sorted(set(cell.schema.names) ^ set(SCHEMA.names)) or "types"
         raise UserError(f"columns differ from the schema: {odd}", file=file)
     return cell, metadata
+
+
+def with_later_columns(cell: pa.Table, version: int) -> pa.Table:
+    """Cells of an earlier version with nulls in the columns that have come since."""
+    later = [name for since, names in ADDED.items() if since > version for name in names]
+    if not later or set(later) & set(cell.schema.names):
+        return cell
+    for name in later:
+        field = SCHEMA.field(name)
+        cell = cell.append_column(field, pa.nulls(cell.num_rows, field.type))
+    known = [name for name in SCHEMA.names if name in cell.schema.names]
+    return cell.select([*known, *sorted(set(cell.schema.names) - set(known))])
 
 
 def of_series(folder: Path, rounds: int) -> list[Path]:

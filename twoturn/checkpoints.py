@@ -9,6 +9,7 @@ from twoturn.config import Campaign
 from twoturn.errors import UserError
 
 MADE = "checkpoints/made"
+GGUF = "model.gguf"
 
 
 def made_folder(name: str, root: Path) -> Path:
@@ -35,3 +36,22 @@ def folder(name: str, campaign: Campaign, file: str, root: Path) -> Path:
             cure="run the workflow, which makes it" if entry.make else "put it there",
         )
     return place
+
+
+def gguf_file(place: Path) -> Path:
+    """The GGUF file of a checkpoint's folder: `model.gguf`, or the only one there. Raises UserError
+    without file and key."""
+    found = sorted(place.glob("*.gguf"))
+    named = [file for file in found if file.name == GGUF]
+    if len(found) == 1 or named:
+        return (named or found)[0]
+    if found:
+        raise UserError(
+            f"{len(found)} GGUF files lie in {place.name} and none is called {GGUF}",
+            cure=f"call the one that is meant {GGUF}, or give each its own folder",
+        )
+    raise UserError(
+        f"{place.name} holds no GGUF file",
+        cure=f"put one beside its config.json, or make one: {{make: {{from: {place.name}, "
+        "gguf: f16}}",
+    )

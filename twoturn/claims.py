@@ -115,12 +115,18 @@ REASONS = {
         "the null arm, a second copy of the reference, came out different on: {detail}"
     ),
     "censored": N_("{detail} did not finish within the time limit of the client"),
+    "wrong_when_warm": N_(
+        "{detail} wrote, once its server was warm, another text than a fresh server writes"
+    ),
     "row_not_ok": N_("a request failed with the status {detail}"),
     "rows_missing": N_("a request that the other cells hold is missing"),
     "no_value": N_("a cell does not report what the metric needs"),
     "bad_value": N_("a value is not a positive number"),
     "prompts_differ": N_("the servers counted prompts of different length"),
     "lengths_differ": N_("the outputs differ in length"),
+    "cold_not_provable": N_(
+        "a server that was already running may have known a prompt: a cold cache cannot be proved"
+    ),
     "incomplete": N_("not all planned rounds are measured"),
     "too_few_rounds": N_("there are fewer than four rounds"),
     "too_few_to_choose": N_(

@@ -110,15 +110,45 @@ def complete_once(
     url = _url(base_url, "/v1/chat/completions")
     payload = {**body, "stream": False}
     payload.pop("stream_options", None)
-    status, value = asyncio.run(_json("POST", url, payload, _headers(api_key), timeout_s))
+    status, told, _ = asyncio.run(_body("POST", url, payload, _headers(api_key), timeout_s))
+    value = _value(told)
     return status, value if isinstance(value, dict) else None
 
 
 def get_json(
-    base_url: str, path: str, timeout_s: float, api_key: str | None = None
+    base_url: str,
+    path: str,
+    timeout_s: float,
+    api_key: str | None = None,
+    cookies: Mapping[str, str] | None = None,
 ) -> tuple[int, Any]:
     """(HTTP status, JSON value or None) of GET {base_url}{path}; (0, None) as above."""
-    return asyncio.run(_json("GET", _url(base_url, path), None, _headers(api_key), timeout_s))
+    status, told = get_body(base_url, path, timeout_s, api_key, cookies)
+    return status, _value(told)
+
+
+def get_body(
+    base_url: str,
+    path: str,
+    timeout_s: float,
+    api_key: str | None = None,
+    cookies: Mapping[str, str] | None = None,
+) -> tuple[int, bytes | None]:
+    """(HTTP status, body or None) of GET {base_url}{path}; (0, None) as above."""
+    headers = _headers(api_key)
+    if cookies:
+        headers["Cookie"] = "; ".join(f"{name}={value}" for name, value in cookies.items())
+    status, told, _ = asyncio.run(_body("GET", _url(base_url, path), None, headers, timeout_s))
+    return status, told
+
+
+def log_in(
+    base_url: str, path: str, body: Mapping[str, Any], timeout_s: float
+) -> tuple[int, dict[str, str]]:
+    """(HTTP status, cookies that the server hands out) of POST {base_url}{path}."""
+    url = _url(base_url, path)
+    status, _, cookies = asyncio.run(_body("POST", url, body, _headers(None), timeout_s))
+    return status, cookies
 
 
 async def _stream(
@@ -194,13 +224,14 @@ def _deadline_s(parser: StreamParser, timeouts: Timeouts) -> float:
     return min(next_s, timeouts.total_s)
 
 
-async def _json(
+async def _body(
     method: str,
     url: httpx.URL,
     payload: Mapping[str, Any] | None,
     headers: Mapping[str, str],
     timeout_s: float,
-) -> tuple[int, Any]:
+) -> tuple[int, bytes | None, dict[str, str]]:
+    """(HTTP status, body or None, cookies)."""
     body = bytearray()
     try:
         async with (
@@ -208,16 +239,22 @@ async def _json(
             _client(timeout_s) as client,
             client.stream(method, url, json=payload, headers=headers) as response,
         ):
+            cookies = dict(response.cookies)
             async for data in response.aiter_raw():
                 body += data
                 if len(body) > MAX_JSON_BYTES:
-                    return response.status_code, None
+                    return response.status_code, None, cookies
     except (TimeoutError, httpx.TransportError):
-        return 0, None
+        return 0, None, {}
+    return response.status_code, bytes(body), cookies
+
+
+def _value(body: bytes | None) -> Any:
+    """The JSON value of a body, None where it is none."""
     try:
-        return response.status_code, json.loads(body)
+        return None if body is None else json.loads(body)
     except (ValueError, RecursionError):
-        return response.status_code, None
+        return None
 
 
 def _client(connect_s: float) -> httpx.AsyncClient:

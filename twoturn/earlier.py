@@ -120,6 +120,7 @@ def _arm(name: str, recipe: Mapping[str, Any]) -> plan.Arm:
         draft=plan.canonical(recipe["draft"]) if recipe["draft"] else None,
         settings=recipe["settings"],
         args=tuple(recipe["args"]),
+        attached=server.get("attached", False),
     )
 
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from twoturn.hashes import Hashes, folder_digest
 from twoturn.plan import MACHINE_FACTS
 
 SCHEMA = 1
+_VERSION = re.compile(r"^\W*v?\d+(\.\d+)+|\bversion\b", re.IGNORECASE)
 
 
 def path(name: str) -> str:
@@ -32,8 +35,6 @@ def observe(campaign: Campaign, root: Path) -> dict[str, Any]:
     for name, entry in campaign.servers.items():
         if entry.executable is not None:
             servers[name] = probe(entry.executable)
-        elif entry.attach is not None:
-            servers[name] = entry.version or "unknown"
     hashes = Hashes(root)
     outside = {
         name: folder_digest(Path(entry.path), hashes.of)
@@ -50,7 +51,10 @@ def observe(campaign: Campaign, root: Path) -> dict[str, Any]:
 
 
 def probe(executable: str) -> str | None:
-    """The first line that a server found on the machine says of its version, or None."""
+    """What a server found on the machine says of its version, in its own words, or None.
+
+    The first line that reads like a version: some programs tell first what they load.
+    """
     if (program := shutil.which(executable)) is None:
         return None
     try:
@@ -63,8 +67,8 @@ def probe(executable: str) -> str | None:
         )
     except (OSError, subprocess.SubprocessError):
         return None
-    lines = (done.stdout + done.stderr).strip().splitlines()
-    return lines[0].strip() if lines else None
+    lines = [line.strip() for line in (done.stdout + done.stderr).strip().splitlines()]
+    return next((line for line in lines if _VERSION.search(line)), lines[0] if lines else None)
 
 
 def read(name: str, root: Path) -> dict[str, Any]:
@@ -112,7 +116,7 @@ def load(campaign: Campaign, root: Path) -> dict[str, Any]:
     missing = {
         name
         for name, entry in campaign.servers.items()
-        if (entry.executable or entry.attach) and name not in lock.get("servers", {})
+        if entry.executable and name not in lock.get("servers", {})
     }
     if missing:
         seen = observe(campaign, root)
@@ -136,3 +140,24 @@ def differences(lock: dict[str, Any], seen: dict[str, Any]) -> list[str]:
         if name in lock.get("servers", {}) and lock["servers"][name] != version
     ]
     return facts + servers
+
+
+def unknown(lock: Mapping[str, Any]) -> list[str]:
+    """What a lock does not know yet: it was written from what was published, not on the machine."""
+    return [
+        name
+        for part in ("machine", "servers", "checkpoints")
+        for name, value in lock.get(part, {}).items()
+        if value is None and (part != "machine" or name in MACHINE_FACTS)
+    ]
+
+
+def other_system(lock: Mapping[str, Any], seen: Mapping[str, Any]) -> bool:
+    """Whether a lock is of another kind of machine, where no new lock can help."""
+    return bool(lock["machine"].get("accelerator") != seen["machine"].get("accelerator"))
+
+
+def described(lock: Mapping[str, Any]) -> str:
+    """A machine in words: "Apple M4 Max with 128 GB (metal)"."""
+    facts = lock["machine"]
+    return f"{facts.get('chip')} with {facts.get('memory_gb')} GB ({facts.get('accelerator')})"

@@ -8,7 +8,9 @@ bits      mlx_lm.convert quantises. It does not know the type `qwen3_5_text`; wr
           it converts it, and the type is set back, because the server treats the two differently.
 layers    zero-depth padding: further layers whose output projections are zero add nothing, so the
           text stays and every token costs more. Synthetic, and `made.json` says so.
-package   a GGUF file of a Llama-type model inside a Python package: no model hub is needed.
+gguf      a Llama-type checkpoint as one GGUF file, for llama.cpp (`gguf_model.py`).
+package   a GGUF file of a Llama-type model inside a Python package: no model hub is needed. The
+          file itself is kept beside the unpacked weights, for llama.cpp.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from twoturn import checkpoints, config, privacy
+from twoturn import checkpoints, config, gguf_model, privacy
+from twoturn.checkpoints import GGUF
 from twoturn.errors import UserError
 from twoturn.hashes import Hashes, folder_digest
 
@@ -68,7 +71,7 @@ def ensure(
     target = checkpoints.made_folder(name, root)
     target.parent.mkdir(parents=True, exist_ok=True)
     with _locked(target.with_name(f".{target.name}.lock")):
-        if _is_made_as(target, wanted):
+        if _is_made_as(target, wanted) and ("package" not in plan or (target / GGUF).is_file()):
             return target
         say(f"making the checkpoint {name} (once): {describe(plan)}")
         with _whole(target) as partial:
@@ -85,6 +88,8 @@ def recipe_of(plan: Mapping[str, Any], source: Mapping[str, Any] | None) -> dict
     done = {key: value for key, value in plan.items() if key != "from"}
     if "bits" in done:
         done["mlx_lm"] = importlib.metadata.version("mlx-lm")
+    if "gguf" in done:
+        done["gguf_package"] = importlib.metadata.version("gguf")
     return {**({} if source is None else {"from": dict(source)}), **done, "making": SCHEMA}
 
 
@@ -105,6 +110,8 @@ def describe(plan: Mapping[str, Any]) -> str:
         return f"{plan['from']} at {plan['bits']} bits, groups of {plan['group_size']}"
     if "layers" in plan:
         return f"{plan['from']} padded to {plan['layers']} layers, synthetic"
+    if "gguf" in plan:
+        return f"{plan['from']} as GGUF, {plan['gguf']}"
     return f"{plan['file']} of {plan['package']} {plan['version']}"
 
 
@@ -119,6 +126,9 @@ def make(
         elif "layers" in plan:
             assert source is not None
             pad(source, target, plan["layers"])
+        elif "gguf" in plan:
+            assert source is not None
+            to_gguf(source, target, plan["gguf"])
         else:
             unpack(plan["package"], plan["version"], plan["sha256"], plan["file"], target)
     except UserError as error:
@@ -159,6 +169,16 @@ def check_draft(target: Path, draft: Path, speculation: str, block_size: int | N
         raise UserError(
             f"block_size {block_size} is more than the draft was trained for, {trained}",
             cure=f"at most {trained}",
+        )
+
+
+def check_head(target: Path) -> None:
+    """Whether a target holds an MTP head of its own. Raises UserError without file and key."""
+    config = text_config(target)
+    if not any(config.get(key) for key in ("mtp_num_hidden_layers", "num_nextn_predict_layers")):
+        raise UserError(
+            "the target's config.json names no MTP head of its own",
+            cure="take a checkpoint that was converted with its head",
         )
 
 
@@ -314,6 +334,32 @@ def _stands_for(layer: int, depth: int, period: int) -> int:
     return layer if layer < depth else layer % (depth - depth % period or depth)
 
 
+# --- GGUF ---------------------------------------------------------------------------------------
+
+
+def to_gguf(source: Path, target: Path, kind: str) -> None:
+    """A Llama-type checkpoint as `model.gguf`, in the empty folder `target`, with the tokenizer and
+    config.json that the client counts and checks with. Raises UserError."""
+    import mlx.core as mx
+    import numpy as np
+
+    told = _config(source)
+    if "quantization" in told:
+        raise UserError("the source is quantised already", cure="name the unquantised one")
+    tokenizer = _json(source / "tokenizer.json")
+    if tokenizer is None:
+        raise UserError(f"{source.name} holds no readable tokenizer.json")
+    template = (_json(source / "tokenizer_config.json") or {}).get("chat_template")
+    if (own := source / "chat_template.jinja").is_file():
+        template = own.read_text(encoding="utf-8")
+    weights = {
+        name: np.array(weight.astype(mx.float32)) for name, weight in read_weights(source).items()
+    }
+    gguf_model.write(target / GGUF, told, weights, tokenizer, template, kind)
+    _copy_beside(source, target)
+    _write_json(target / "config.json", told)
+
+
 # --- weights inside a package ---------------------------------------------------------------------
 
 
@@ -333,6 +379,7 @@ def unpack(package: str, version: str, sha256: str, file: str, target: Path) -> 
                 cure=f"it holds {', '.join(inside[:4])}" if inside else "it holds no GGUF file",
             )
         from_gguf(place / file, target)
+        shutil.copy2(place / file, target / GGUF)
 
 
 def install(wanted: Path, place: Path, shown: str) -> None:
@@ -384,7 +431,7 @@ def from_gguf(file: Path, target: Path) -> None:
     kv_heads = told.get("llama.attention.head_count_kv", heads)
     made: Weights = {}
     for name, weight in _dequantised(weights).items():
-        new = _llama_name(name)
+        new = gguf_model.llama_name(name)
         if ".q_proj." in new or ".k_proj." in new:
             count = heads if ".q_proj." in new else kv_heads
             halves = weight.reshape(count, weight.shape[0] // count // 2, 2, weight.shape[1])
@@ -425,31 +472,6 @@ class _Metadata:
         if hasattr(value, "tolist"):
             return value.item() if value.size == 1 else value.tolist()
         return value
-
-
-_NAMES = (
-    ("token_embd.", "model.embed_tokens."),
-    ("output_norm.", "model.norm."),
-    ("blk.", "model.layers."),
-    ("attn_q.", "self_attn.q_proj."),
-    ("attn_k.", "self_attn.k_proj."),
-    ("attn_v.", "self_attn.v_proj."),
-    ("attn_output.", "self_attn.o_proj."),
-    ("ffn_gate.", "mlp.gate_proj."),
-    ("ffn_up.", "mlp.up_proj."),
-    ("ffn_down.", "mlp.down_proj."),
-    ("attn_norm.", "input_layernorm."),
-    ("ffn_norm.", "post_attention_layernorm."),
-)
-
-
-def _llama_name(name: str) -> str:
-    """A GGUF tensor's name as transformers' Llama has it."""
-    if name.startswith("output."):
-        return name.replace("output.", "lm_head.", 1)
-    for old, new in _NAMES:
-        name = name.replace(old, new)
-    return name
 
 
 def _dequantised(weights: Mapping[str, mx.array]) -> Weights:

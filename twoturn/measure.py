@@ -34,18 +34,22 @@ from twoturn import (
     privacy,
     reasons,
     servers,
+    text_gate,
     tokens,
     workloads,
 )
 from twoturn.campaign import Loaded
-from twoturn.engines import Engine, Place
+from twoturn.engines import Engine, LogsLate, Place, ReadsOtherFiles
+from twoturn.engines.attached import api_key
+from twoturn.engines.base import find
 from twoturn.errors import UserError
 from twoturn.plan import Arm, Series, round_name
 from twoturn.session import Session
+from twoturn.stream import Answer
 
 SLEPT_S = 1.0  # clocks that part by more mean that the machine slept
 WARM_UP_TOKENS = 32
-COLD_TOKENS = 16  # the template's own first tokens may be shared with the warm-up request
+COLD_TOKENS = 16  # shared with the warm-up request by chance, beside the template's own first ones
 Say = Callable[[str], None]
 
 
@@ -67,12 +71,14 @@ class Round:
 
 @dataclass
 class Cell:
-    """One arm measured once: rows for the file, texts for comparison with the reference arm."""
+    """One arm measured once: rows for the file, of each what was asked and answered, and what must
+    not be written down."""
 
     arm: Arm
     rows: list[dict[str, Any]] = field(default_factory=list)
-    texts: list[str] = field(default_factory=list)
+    requests: list[text_gate.Request] = field(default_factory=list)
     metadata: dict[str, Any] = field(default_factory=dict)
+    secrets: tuple[str, ...] = field(default=(), repr=False)
 
 
 # --- before anything is measured -----------------------------------------------------------------
@@ -88,6 +94,13 @@ def preflight(loaded: Loaded, wanted: Sequence[Series], say: Say) -> None:
     seen = lock.observe(loaded.campaign, loaded.root)
     if wrong := lock.differences(dict(loaded.lock), seen):
         name = loaded.campaign.machine
+        if lock.other_system(dict(loaded.lock), seen):
+            raise UserError(
+                f"this campaign is measured on {lock.described(dict(loaded.lock))}, and this is "
+                f"{lock.described(seen)}",
+                file=lock.path(name),
+                cure="run it there; `make plan` and `make tell` work everywhere",
+            )
         raise UserError(
             f"the lock is not of this machine as it is now ({'; '.join(wrong)})",
             file=lock.path(name),
@@ -101,17 +114,39 @@ def preflight(loaded: Loaded, wanted: Sequence[Series], say: Say) -> None:
         making.ensure(name, loaded.campaign, loaded.root, loaded.file, say)
     for series in wanted:
         for arm in series.arms:
+            _check_files(loaded, series, arm)
             _check_draft(loaded, series, arm)
     for name in sorted({arm.server for arm in arms}):
         _server_python(loaded, name, say)
-        command = loaded.campaign.servers[name].command
-        if command is not None and command[0] != "{python}" and shutil.which(command[0]) is None:
-            raise UserError(
-                f"the program {command[0]!r} is not found on this machine",
-                file=loaded.file,
-                key=f"servers.{name}.command",
-                cure="install it or write its full path",
-            )
+        _check_attached(loaded, name)
+        entry = loaded.campaign.servers[name]
+        command = entry.command[0] if entry.command else None
+        for key, program in (("command", command), ("executable", entry.executable)):
+            if program not in (None, "{python}") and shutil.which(str(program)) is None:
+                raise UserError(
+                    f"the program {program!r} is not found on this machine",
+                    file=loaded.file,
+                    key=f"servers.{name}.{key}",
+                    cure="install it or write its full path",
+                )
+
+
+def _check_attached(loaded: Loaded, name: str) -> None:
+    entry = loaded.campaign.servers[name]
+    if entry.attach is None:
+        return
+    try:
+        api_key(entry.api_key_env)
+    except UserError as error:
+        key = f"servers.{name}.api_key_env"
+        raise UserError(error.what, file=loaded.file, key=key, cure=error.cure) from None
+    if not servers.is_open(entry.attach):
+        raise UserError(
+            f"nobody answers at {entry.attach}",
+            file=loaded.file,
+            key=f"servers.{name}.attach",
+            cure="start it, then run again; it is neither started nor stopped here",
+        )
 
 
 def _check_order(loaded: Loaded, series: Series) -> None:
@@ -127,15 +162,37 @@ def _check_order(loaded: Loaded, series: Series) -> None:
         )
 
 
+def _check_files(loaded: Loaded, series: Series, arm: Arm) -> None:
+    """Whether the server can read what the arm's checkpoints hold."""
+    engine = engines.get(loaded.campaign, arm.server)
+    if not isinstance(engine, ReadsOtherFiles):
+        return
+    for name in filter(None, (arm.checkpoint, arm.draft)):
+        try:
+            engine.weights(checkpoints.folder(name, loaded.campaign, loaded.file, loaded.root))
+        except UserError as error:
+            raise UserError(
+                f"{arm.server} cannot read {name}: {error.what}",
+                file=loaded.file,
+                key=f"series.{series.name}.arms.{arm.name}",
+                cure=error.cure,
+            ) from None
+
+
 def _check_draft(loaded: Loaded, series: Series, arm: Arm) -> None:
-    if arm.draft is None or loaded.campaign.servers[arm.server].command is not None:
-        return  # what a command makes of a draft is its own affair
-    target, draft = (
-        checkpoints.folder(name, loaded.campaign, loaded.file, loaded.root)
-        for name in (arm.checkpoint, arm.draft)
-    )
+    server = loaded.campaign.servers[arm.server]
+    if server.command is not None or server.attach is not None:
+        return  # what a command, or who started a server, makes of a draft is their own affair
+
+    def folder(name: str) -> Path:
+        return checkpoints.folder(name, loaded.campaign, loaded.file, loaded.root)
+
+    target = folder(arm.checkpoint)
     try:
-        making.check_draft(target, draft, arm.speculation, arm.block_size)
+        if arm.draft is not None:
+            making.check_draft(target, folder(arm.draft), arm.speculation, arm.block_size)
+        elif arm.speculation == "mtp":
+            making.check_head(target)
     except UserError as error:
         key = f"series.{series.name}.arms.{arm.name}"
         raise UserError(error.what, file=loaded.file, key=key, cure=error.cure) from None
@@ -191,10 +248,14 @@ def run_round(
     warmed = loaded.root / servers.STATE / "warmed"  # the session that has measured a round
     with _staging(folder, number) as staging:
         if not warmed.is_file() or warmed.read_text(encoding="utf-8") != session.id:
-            _measure_arms(this, series.order(number), "warmup", staging / "warmup")
-        _measure_arms(this, series.order(number), "round", staging)
+            warm_up = _measure_arms(this, series.order(number), "warmup")
+            _write_cells(this, warm_up, staging / "warmup")
+        measured = _measure_arms(this, series.order(number), "round")
         if number == series.rounds:
-            _measure_arms(this, [series.reference], "control", staging / "control")
+            control = _measure_arms(this, [series.reference], "control")
+            _write_cells(this, control, staging / "control")
+        _pass_text_gate(this, measured)  # its cold servers run when nothing is timed any more
+        _write_cells(this, measured, staging)
         _publish(staging, folder / round_name(number))
     warmed.write_text(session.id, encoding="utf-8")
 
@@ -203,47 +264,120 @@ def _is_there(loaded: Loaded, series: Series, number: int) -> bool:
     return all((loaded.root / cell).is_file() for cell in series.cells(number))
 
 
-def _measure_arms(this: Round, names: Sequence[str], kind: str, folder: Path) -> None:
+def _measure_arms(this: Round, names: Sequence[str], kind: str) -> list[Cell]:
     measured = []
     for position, name in enumerate(names):
         this.say(f"{kind} {this.number}: {name} ({position + 1} of {len(names)})")
         measured.append(_measure_cell(this, this.series.arm(name), kind, position))
     _compare_texts(this, measured)
+    return measured
+
+
+def _write_cells(this: Round, measured: Sequence[Cell], folder: Path) -> None:
     for cell in measured:
-        metadata = privacy.redact_all(cell.metadata, this.loaded.root)
+        root, secrets = this.loaded.root, cell.secrets
+        metadata = privacy.redact_all(cell.metadata, root, secrets)
         rows = [
-            # What a server says may hold paths of the machine.
-            row | privacy.redact_all({k: row.get(k) for k in ("reason", "model")}, this.loaded.root)
+            # What a server says may hold paths of the machine, or the key that it was sent.
+            row | privacy.redact_all({k: row.get(k) for k in ("reason", "model")}, root, secrets)
             for row in cell.rows
         ]
         cells.write(cells.table(rows, metadata), folder / f"{cell.arm.slug}.parquet")
 
 
+# --- texts ---------------------------------------------------------------------------------------
+
+
+def _answers(measured: Sequence[Cell]) -> list[tuple[dict[str, Any], text_gate.Request]]:
+    """Valid rows with what was asked and answered."""
+    return [
+        (row, request)
+        for cell in measured
+        for row, request in zip(cell.rows, cell.requests, strict=True)
+        if row["status"] == "ok"
+    ]
+
+
 def _compare_texts(this: Round, measured: Sequence[Cell]) -> None:
     """Fill in where each answer first differs from the reference arm's, in characters; null where
     it is the same, or where one of the two is no valid answer."""
-    answers = [
-        (cell.arm.name, row, text)
-        for cell in measured
-        for row, text in zip(cell.rows, cell.texts, strict=True)
-        if row["status"] == "ok"
-    ]
+    answers = _answers(measured)
     of_reference = {
-        (row["prompt_id"], row["turn"]): text
-        for name, row, text in answers
-        if name == this.series.reference
+        (row["prompt_id"], row["turn"]): request.text
+        for row, request in answers
+        if request.arm.name == this.series.reference
     }
-    for _, row, text in answers:
+    for row, request in answers:
         if (other := of_reference.get((row["prompt_id"], row["turn"]))) is not None:
-            row["divergence_index"] = divergence(text, other)
+            row["divergence_index"] = text_gate.first_difference(request.text, other)
 
 
-def divergence(text: str, other: str) -> int | None:
-    """Index of the first character that differs, None where the texts are the same."""
-    if text == other:
-        return None
-    pairs = enumerate(zip(text, other, strict=False))
-    return next((index for index, (a, b) in pairs if a != b), min(len(text), len(other)))
+def _pass_text_gate(this: Round, measured: Sequence[Cell]) -> None:
+    """Fill in whether greedy texts are right; a row that is wrong when warm is no measurement."""
+    if this.series.workload.temperature > 0:
+        return  # samples differ rightly
+    answers = [(row, request) for row, request in _answers(measured) if row["kind"] == "round"]
+    arms = sorted(this.series.arms, key=lambda arm: arm.name != this.series.reference)
+    found = text_gate.examine([request for _, request in answers], arms, _Cold(this))
+    for (row, request), finding in zip(answers, found, strict=True):
+        row["text_gate"] = finding.verdict
+        if finding.other is None:
+            continue
+        tokenizer = _tokenizer(this, request.arm)
+        encode: Callable[[str], Sequence[Any]] = tokenizer.encode if tokenizer else str.split
+        place = text_gate.first_difference(encode(request.text), encode(finding.other))
+        row["divergence_token"] = None if place is None else place + 1
+        if finding.verdict == "wrong_when_warm":
+            row["status"] = finding.verdict
+            since = "" if place is None else f", from token {place + 1} on"
+            row["reason"] = f"turn {row['turn']} is not what a fresh server writes{since}"
+
+
+class _Cold:
+    """What a fresh server of an arm answers to messages that are the first that it is sent, or None
+    if it gives no whole answer. The same question is asked once.
+
+    None too where no such server can be had: one that already ran cannot be started afresh, and not
+    every server can do without speculation."""
+
+    def __init__(self, this: Round) -> None:
+        self.this = this
+        self.known: dict[tuple[str, text_gate.Messages], str | None] = {}
+
+    def __call__(self, arm: Arm, messages: text_gate.Messages) -> str | None:
+        modes = engines.get(self.this.loaded.campaign, arm.server).modes
+        if arm.attached or arm.speculation not in modes:
+            return None
+        recipe = dataclasses.replace(arm, name="", null=False)  # copies of an arm answer alike
+        key = (repr(recipe), messages)
+        if key not in self.known:
+            self.this.say(f"cold run {self.this.number}: {arm.name}, {arm.speculation}")
+            self.known[key] = self._ask(arm, messages)
+        return self.known[key]
+
+    def _ask(self, arm: Arm, messages: text_gate.Messages) -> str | None:
+        this, found = self.this, list[str | None]()
+
+        def ask(
+            base_url: str, model: str, timeout_s: float, api_key: str | None
+        ) -> tuple[int, dict[str, Any] | None]:
+            sent = _send(this, base_url, model, api_key, messages, None)
+            if sent.answer.http_status != 200:
+                return sent.answer.http_status, {"error": sent.answer.error}
+            wanted = metrics.Wanted(model, this.series.workload.max_tokens, None)
+            whole = metrics.measure(sent.answer, wanted).status == "ok"
+            found.append(sent.answer.full_text if whole else None)
+            return 200, {"choices": [None]}
+
+        try:
+            with _cell_folder(this.loaded.root) as folder:
+                place = _place(this, arm, folder, this.pythons[arm.server])
+                launch = engines.get(this.loaded.campaign, arm.server).launch(arm, place)
+                with servers.run(launch, place.port, folder / "server.log", ask):
+                    return found[-1]
+        except servers.ServerFault as fault:
+            this.say(f"cold run {this.number}: {arm.name}: {fault}")
+            return None
 
 
 # --- one cell ------------------------------------------------------------------------------------
@@ -264,12 +398,12 @@ def _measure_cell(this: Round, arm: Arm, kind: str, position: int) -> Cell:
     server_log.parent.mkdir(parents=True, exist_ok=True)
     with _cell_folder(this.loaded.root) as folder:
         raw_log = folder / "server.log"
-        launch = None
+        place, launch = _place(this, arm, folder, python), None
         try:
-            place = _place(this, arm, folder, python)
             launch = engine.launch(arm, place)
+            cell.secrets = tuple(filter(None, (launch.api_key,)))
             with servers.run(launch, place.port, raw_log) as running:
-                said, wrong = engine.read_back(running.base_url, arm)
+                said, wrong = engine.read_back(running, arm)
                 if wrong:
                     raise servers.ServerFault("wrong_settings", "; ".join(wrong))
                 _send_workload(this, engine, cell, running, {**facts, "load_s": running.load_s})
@@ -278,12 +412,14 @@ def _measure_cell(this: Round, arm: Arm, kind: str, position: int) -> Cell:
                 cell.metadata["log_tail"] = servers.log_tail(raw_log)
         except servers.ServerFault as fault:
             tail = fault.log_tail or servers.log_tail(raw_log)
+            fault = _redacted(fault, this.loaded.root, cell.secrets)
+            tail = privacy.redact(tail, this.loaded.root, cell.secrets)
             _or_give_up(this, arm, kind, fault, tail)
             cell.rows.append({**_fault_row(facts, fault), "turn": 1, "prompt_id": cells.NO_PROMPT})
-            cell.texts.append("")
+            cell.requests.append(text_gate.Request(arm, (), ""))
             cell.metadata["log_tail"] = tail
         finally:
-            _keep_log(raw_log, server_log, this.loaded.root)
+            _keep_log(raw_log, server_log, this.loaded.root, cell.secrets)
     cell.metadata |= {
         "fingerprint": this.series.fingerprint,
         "kind": kind,
@@ -292,7 +428,7 @@ def _measure_cell(this: Round, arm: Arm, kind: str, position: int) -> Cell:
         "seed": this.series.workload.seed,
         "recipe": this.series.spec["arms"][arm.name],
         "machine": this.series.spec["machine"],
-        "command_line": _shown(launch.argv) if launch else None,
+        "command_line": _shown(launch.argv, place) if launch and launch.argv else None,
         "settings": dict(launch.settings) if launch else None,
         "metallib_sha256": servers.metallib_sha256(python) if python else None,
         "environment_before": before,
@@ -331,7 +467,9 @@ def _place(this: Round, arm: Arm, folder: Path, python: Path | None) -> Place:
     tmp = python.parent.parent / "tmp" if python else folder / "tmp"
     tmp.mkdir(exist_ok=True)
     (folder / "home").mkdir()
-    return Place(loaded.root, folder, servers.free_port(), python, tmp, models)
+    named = loaded.campaign.servers[arm.server].executable
+    executable = Path(find(named)).absolute() if named else None
+    return Place(loaded.root, folder, servers.free_port(), python, tmp, models, executable)
 
 
 def _send_workload(
@@ -339,35 +477,66 @@ def _send_workload(
 ) -> None:
     """A warm-up request of the same shape, then every turn of every dialogue, one at a time."""
     workload, arm = this.series.workload, cell.arm
-    folder = checkpoints.folder(
-        arm.checkpoint, this.loaded.campaign, this.loaded.file, this.loaded.root
-    )
-    tokenizer = tokens.load(folder)
+    tokenizer = _tokenizer(this, arm)
+    cold = COLD_TOKENS + (tokenizer.shared() if tokenizer else 0)
     warm_up = workload.model_copy(update={"prompts": 1, "turns": 1, "kind": "chat"})
     short = min(WARM_UP_TOKENS, workload.max_tokens)
     key = f"{round_name(this.number)}-{facts['kind']}"
     for dialogue in workloads.dialogues(warm_up, this.text, tokenizer, f"{key}-warmup"):
         send = _Sender(this, engine, arm, running, tokenizer, short)
-        messages = [{"role": "user", "content": dialogue.messages[0]}]
-        row, text = send(messages, dialogue.prompt_tokens)
+        messages: text_gate.Messages = (("user", dialogue.messages[0]),)
+        row, answer = send(messages, dialogue.prompt_tokens)
         place = {"turn": 1, "prompt_id": f"{dialogue.prompt_id}-warmup", "kind": "warmup"}
         cell.rows.append({**facts, **row, **place})
-        cell.texts.append(text)
+        cell.requests.append(text_gate.Request(arm, messages, answer.full_text))
     send = _Sender(this, engine, arm, running, tokenizer, workload.max_tokens)
     for dialogue in workloads.dialogues(workload, this.text, tokenizer, key):
-        messages = []
+        messages = ()
         for turn, user in enumerate(dialogue.messages, start=1):
-            messages.append({"role": "user", "content": user})
-            expected = tokenizer.count(messages) if tokenizer else None
-            row, text = send(messages, expected)
-            if turn == 1 and row["status"] == "ok" and (row["cached_tokens"] or 0) > COLD_TOKENS:
-                row |= {
-                    "status": "not_cold",
-                    "reason": f"{row['cached_tokens']} tokens of a new prompt came from a cache",
-                }
+            messages += (("user", user),)
+            expected = tokenizer.count(_as_sent(messages)) if tokenizer else None
+            row, answer = send(messages, expected)
+            if turn == 1 and row["status"] == "ok" and (row["cached_tokens"] or 0) > cold:
+                reason = f"{row['cached_tokens']} tokens of a new prompt came from a cache"
+                # Nothing cold is claimed of a server that already ran, so its row stays valid.
+                row |= {"reason": reason} | ({} if arm.attached else {"status": "not_cold"})
             cell.rows.append({**facts, **row, "turn": turn, "prompt_id": dialogue.prompt_id})
-            cell.texts.append(text)
-            messages.append({"role": "assistant", "content": text})
+            cell.requests.append(text_gate.Request(arm, messages, answer.full_text))
+            messages += (("assistant", answer.text),)
+
+
+def _tokenizer(this: Round, arm: Arm) -> tokens.ChatTokenizer | None:
+    loaded = this.loaded
+    return tokens.load(
+        checkpoints.folder(arm.checkpoint, loaded.campaign, loaded.file, loaded.root)
+    )
+
+
+def _as_sent(messages: text_gate.Messages) -> list[dict[str, str]]:
+    return [{"role": role, "content": content} for role, content in messages]
+
+
+def _send(
+    this: Round,
+    base_url: str,
+    model: str,
+    api_key: str | None,
+    messages: text_gate.Messages,
+    prompt_tokens: int | None,
+    max_tokens: int | None = None,
+) -> client.Sent:
+    """One streamed request of the series' workload; its own length where none is given."""
+    workload = this.series.workload
+    max_tokens = workload.max_tokens if max_tokens is None else max_tokens
+    body = {
+        "model": model,
+        "messages": _as_sent(messages),
+        "max_tokens": max_tokens,
+        "temperature": workload.temperature,
+    }
+    guess = prompt_tokens or sum(len(content) for _, content in messages) // 3
+    timeouts = client.Timeouts.scaled(guess, max_tokens)
+    return client.stream_chat(base_url, body, timeouts, api_key=api_key)
 
 
 @dataclass(frozen=True)
@@ -382,23 +551,25 @@ class _Sender:
     max_tokens: int
 
     def __call__(
-        self, messages: Sequence[Mapping[str, str]], prompt_tokens: int | None
-    ) -> tuple[dict[str, Any], str]:
-        body = {
-            "model": self.running.model,
-            "messages": [dict(message) for message in messages],
-            "max_tokens": self.max_tokens,
-            "temperature": self.this.series.workload.temperature,
-        }
-        guess = prompt_tokens or sum(len(message["content"]) for message in messages) // 3
-        log = servers.LogTail(self.running.log_file)
-        sent = client.stream_chat(
-            self.running.base_url, body, client.Timeouts.scaled(guess, self.max_tokens)
+        self, messages: text_gate.Messages, prompt_tokens: int | None
+    ) -> tuple[dict[str, Any], Answer]:
+        running = self.running
+        log = servers.LogTail(running.log_file)
+        sent = _send(
+            self.this,
+            running.base_url,
+            running.model,
+            running.api_key,
+            messages,
+            prompt_tokens,
+            self.max_tokens,
         )
-        wanted = metrics.Wanted(self.running.model, self.max_tokens, prompt_tokens)
+        wanted = metrics.Wanted(running.model, self.max_tokens, prompt_tokens)
         encode = self.tokenizer.encode if self.tokenizer else None
         measured = metrics.measure(sent.answer, wanted, encode)
-        telemetry = self.engine.telemetry(sent.answer, log.since())
+        engine = self.engine
+        said = log.when(engine.logged) if isinstance(engine, LogsLate) else log.since()
+        telemetry = engine.telemetry(sent.answer, said)
         row = {
             **dataclasses.asdict(measured),
             **engines.scale(telemetry, measured.completion_tokens),
@@ -411,23 +582,31 @@ class _Sender:
         fault = self._fault(telemetry, sent.wall_minus_monotonic_s)
         if row["status"] == "ok" and fault:
             row["status"], row["reason"] = fault
-        return row, sent.answer.text
+        return row, sent.answer
 
     def _fault(self, telemetry: engines.Telemetry, clocks_apart_s: float) -> tuple[str, str] | None:
         """What the stream alone cannot tell."""
         if abs(clocks_apart_s) > SLEPT_S:
             return "slept", f"wall and monotonic clock part by {clocks_apart_s:.1f} s"
-        ran = bool(telemetry.cycles or telemetry.drafted)
-        if self.arm.speculation != "none" and not ran:
+        if self.arm.speculation != "none" and not telemetry.speculated:
             return "spec_inactive", "no sign that speculation ran"
-        if self.arm.speculation == "none" and ran:
+        if self.arm.speculation == "none" and telemetry.speculated:
             return "spec_unexpected", "speculation ran though it was not asked for"
         return None
 
 
-def _shown(argv: Sequence[str]) -> list[str]:
-    """A command line without the place of our own Python."""
-    return ["python" if word == sys.executable else word for word in argv]
+def _shown(argv: Sequence[str], place: Place) -> list[str]:
+    """A command line without the places of our own Python and of a program of this machine."""
+    names = {sys.executable: "python"}
+    if place.executable:
+        names[str(place.executable)] = place.executable.name
+    return [names.get(word, word) for word in argv]
+
+
+def _redacted(
+    fault: servers.ServerFault, root: Path, secrets: tuple[str, ...]
+) -> servers.ServerFault:
+    return servers.ServerFault(fault.status, privacy.redact(str(fault), root, secrets))
 
 
 def _fault_row(facts: Mapping[str, Any], fault: servers.ServerFault) -> dict[str, Any]:
@@ -444,9 +623,16 @@ def _fault_row(facts: Mapping[str, Any], fault: servers.ServerFault) -> dict[str
 def _or_give_up(this: Round, arm: Arm, kind: str, fault: servers.ServerFault, tail: str) -> None:
     if not this.opening:
         return
+    if arm.attached:
+        raise UserError(
+            str(fault),
+            file=this.loaded.file,
+            key=f"servers.{arm.server}",
+            cure="let it answer as the campaign says, then run again",
+        )
     last = tail.splitlines()[-1:] or ["no log"]
     raise UserError(
-        f"{fault} (last line of its log: {privacy.redact(last[0], this.loaded.root)})",
+        f"{fault} (last line of its log: {last[0]})",
         file=this.loaded.file,
         key=f"series.{this.series.name}.arms.{arm.name}",
         cure=f"see {this.log_folder}/{kind}-{arm.slug}.server.log",
@@ -528,7 +714,8 @@ def _cell_folder(root: Path) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _keep_log(source: Path, target: Path, root: Path) -> None:
+def _keep_log(source: Path, target: Path, root: Path, secrets: tuple[str, ...]) -> None:
     with contextlib.suppress(OSError):
-        text = source.read_text(encoding="utf-8", errors="replace")[-1_000_000:]
-        target.write_text(privacy.redact(text, root), encoding="utf-8")
+        text = source.read_text(encoding="utf-8", errors="replace")
+        # Cut last: half a key would not be found.
+        target.write_text(privacy.redact(text, root, secrets)[-1_000_000:], encoding="utf-8")

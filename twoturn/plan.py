@@ -29,7 +29,8 @@ METRICS: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Arm:
-    """One thing that is compared. `version` is its server's, `null` marks the null arm."""
+    """One thing that is compared. `version` is its server's, `null` marks the null arm, `attached`
+    a server that the workflow did not start."""
 
     name: str
     checkpoint: str
@@ -42,6 +43,7 @@ class Arm:
     settings: Mapping[str, Any]
     args: tuple[str, ...]
     null: bool = False
+    attached: bool = False
 
     @property
     def slug(self) -> str:
@@ -188,6 +190,7 @@ def _arm(
         settings=entry.settings,
         args=tuple(entry.args),
         null=null,
+        attached=server.get("attached", False),
     )
 
 

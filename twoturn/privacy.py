@@ -31,14 +31,14 @@ def without_places(text: str, root: Path) -> str:
     return text
 
 
-def redact_all(value: Any, root: Path) -> Any:
+def redact_all(value: Any, root: Path, secrets: tuple[str, ...] = ()) -> Any:
     """The same for every text inside lists and mappings."""
     if isinstance(value, str):
-        return redact(value, root)
+        return redact(value, root, secrets)
     if isinstance(value, dict):
-        return {key: redact_all(item, root) for key, item in value.items()}
+        return {key: redact_all(item, root, secrets) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [redact_all(item, root) for item in value]
+        return [redact_all(item, root, secrets) for item in value]
     return value
 
 

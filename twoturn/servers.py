@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import psutil
 import uv
@@ -34,7 +34,11 @@ GUARD = Path(__file__).with_name("guard.py")
 STATE = ".twoturn"  # environments and passing files; never results
 LOG_TAIL = 50  # lines kept of a server that failed
 READY_POLL_S = 0.03
+LOG_PATIENCE_S = 2.0
 RELEASE_S = 20.0
+
+Ask: TypeAlias = Callable[[str, str, float, str | None], tuple[int, dict[str, Any] | None]]
+"""(base_url, model, timeout_s, api_key) → (HTTP status, JSON body) as of `client.complete_once`."""
 
 
 class ServerFault(Exception):
@@ -47,7 +51,11 @@ class ServerFault(Exception):
 
 @dataclass(frozen=True)
 class Launch:
-    """How one server is started: argv (never a shell), environment, folder, and its model id."""
+    """How one server is started: argv (never a shell), environment, folder, and its model id.
+
+    With `attach`, the address of a server that already runs, nothing is started. `api_key` goes
+    into requests and nowhere else.
+    """
 
     argv: Sequence[str]
     env: Mapping[str, str]
@@ -55,17 +63,28 @@ class Launch:
     model: str
     start_deadline_s: float = 600.0
     settings: Mapping[str, Any] = field(default_factory=dict)
+    attach: str | None = None
+    api_key: str | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)
 class Running:
-    """A server that answers. `load_s` is the time from start to the first right answer."""
+    """A server that answers. `load_s` is the time from start to the first right answer; it and
+    `pid` are None where the server was not started here."""
 
     base_url: str
-    model: str
-    pid: int
-    load_s: float
+    launch: Launch
+    pid: int | None
+    load_s: float | None
     log_file: Path
+
+    @property
+    def model(self) -> str:
+        return self.launch.model
+
+    @property
+    def api_key(self) -> str | None:
+        return self.launch.api_key
 
 
 # --- environments -------------------------------------------------------------------------------
@@ -178,11 +197,19 @@ def free_port() -> int:
 
 
 @contextlib.contextmanager
-def run(launch: Launch, port: int, log_file: Path) -> Iterator[Running]:
+def run(launch: Launch, port: int, log_file: Path, ask: Ask | None = None) -> Iterator[Running]:
     """Start a server, wait until it is ready, give it, stop it and wait until its port is free.
 
-    Raises ServerFault with status start_failed, start_timeout, wrong_model or unauthorized.
+    ask: the request whose right answer means ready, `ask_one_token` if None. It is the first that
+    the server gets, and is put again only while the server refuses it.
+    A server that already runs is neither started nor stopped. Raises ServerFault with status
+    start_failed, start_timeout, wrong_model or unauthorized; connection_lost where it is gone.
     """
+    if launch.attach is not None:
+        log_file.touch()  # what it writes goes elsewhere
+        _wait_attached(launch, log_file, ask or ask_one_token)
+        yield Running(launch.attach, launch, None, None, log_file)
+        return
     begun, ready = time.monotonic(), False
     guard = subprocess.Popen(
         [sys.executable, "-I", str(GUARD), str(log_file), "--", *launch.argv],
@@ -194,9 +221,9 @@ def run(launch: Launch, port: int, log_file: Path) -> Iterator[Running]:
     )
     try:
         pid = _pid(guard, launch, log_file)
-        _wait_ready(launch, port, pid, guard, log_file, begun)
+        _wait_ready(launch, port, pid, guard, log_file, begun, ask or ask_one_token)
         load_s, ready = time.monotonic() - begun, True
-        yield Running(f"http://127.0.0.1:{port}", launch.model, pid, load_s, log_file)
+        yield Running(f"http://127.0.0.1:{port}", launch, pid, load_s, log_file)
     finally:
         _stop(guard)
         if ready:  # otherwise the port may be another's
@@ -214,6 +241,14 @@ class LogTail:
         with self.file.open("rb") as stream:
             stream.seek(self.start)
             return stream.read().decode("utf-8", "replace")
+
+    def when(self, whole: Callable[[str], bool], patience_s: float = LOG_PATIENCE_S) -> str:
+        """The same as soon as it is whole, or as it is when patience ends: a server may write to
+        its log from another thread and after its answer."""
+        deadline = time.monotonic() + patience_s
+        while not whole(said := self.since()) and time.monotonic() < deadline:
+            time.sleep(READY_POLL_S)
+        return said
 
 
 def log_tail(log_file: Path) -> str:
@@ -243,20 +278,48 @@ def _wait_ready(
     guard: subprocess.Popen[bytes],
     log_file: Path,
     begun: float,
+    ask: Ask,
 ) -> None:
-    """Ready is a right answer of one token, not an open port."""
-    base_url = f"http://127.0.0.1:{port}"
-    said = "nothing was heard"
-    while time.monotonic() - begun < launch.start_deadline_s:
+    def listening() -> bool:
         if guard.poll() is not None or not psutil.pid_exists(pid):
             raise ServerFault("start_failed", "the server ended while starting", log_tail(log_file))
-        if not _listening(port):
+        return _listening(port)
+
+    _wait_answer(launch, f"http://127.0.0.1:{port}", listening, log_file, begun, ask)
+    if not _ours(port, pid):
+        raise ServerFault("wrong_model", f"port {port} is answered by a process that is not ours")
+
+
+def _wait_attached(launch: Launch, log_file: Path, ask: Ask) -> None:
+    def listening() -> bool:
+        if not is_open(str(launch.attach)):
+            raise ServerFault("connection_lost", f"nobody answers at {launch.attach}")
+        return True
+
+    _wait_answer(launch, str(launch.attach), listening, log_file, time.monotonic(), ask)
+
+
+def _wait_answer(
+    launch: Launch,
+    base_url: str,
+    listening: Callable[[], bool],
+    log_file: Path,
+    begun: float,
+    ask: Ask,
+) -> None:
+    """Ready is a right answer, not an open port. `listening` raises ServerFault where waiting is in
+    vain."""
+    said = "nothing was heard"
+    while time.monotonic() - begun < launch.start_deadline_s:
+        if not listening():
             time.sleep(READY_POLL_S)
             continue
         left = launch.start_deadline_s - (time.monotonic() - begun)
-        status, answer = ask_one_token(base_url, launch.model, max(1.0, left))
+        status, answer = ask(base_url, launch.model, max(1.0, left), launch.api_key)
         if status == 200 and answer is not None and answer.get("choices"):
-            _check_answer(launch, port, pid, answer)
+            model = answer.get("model")
+            if model not in (None, launch.model):
+                raise ServerFault("wrong_model", f"asked for {launch.model!r}, {model!r} answered")
             return
         said = f"HTTP {status}" + (f": {_error_text(answer)}" if answer else "")
         if status in (401, 403):
@@ -275,7 +338,9 @@ def _wait_ready(
     )
 
 
-def ask_one_token(base_url: str, model: str, timeout_s: float) -> tuple[int, dict[str, Any] | None]:
+def ask_one_token(
+    base_url: str, model: str, timeout_s: float, api_key: str | None = None
+) -> tuple[int, dict[str, Any] | None]:
     """One token, not streamed: (HTTP status, body); status 0 where nobody answers."""
     body = {
         "model": model,
@@ -283,21 +348,18 @@ def ask_one_token(base_url: str, model: str, timeout_s: float) -> tuple[int, dic
         "max_tokens": 1,
         "temperature": 0,
     }
-    return client.complete_once(base_url, body, timeout_s)
-
-
-def _check_answer(launch: Launch, port: int, pid: int, answer: Mapping[str, Any]) -> None:
-    model = answer.get("model")
-    if model not in (None, launch.model):
-        raise ServerFault("wrong_model", f"asked for {launch.model!r}, {model!r} answered")
-    if not _ours(port, pid):
-        raise ServerFault("wrong_model", f"port {port} is answered by a process that is not ours")
+    return client.complete_once(base_url, body, timeout_s, api_key)
 
 
 def _error_text(answer: Mapping[str, Any]) -> str:
     error = answer.get("error", answer.get("detail", answer))
     text = error.get("message", error) if isinstance(error, dict) else error
     return str(text)[:200]
+
+
+def is_open(base_url: str) -> bool:
+    """Whether somebody listens at http://127.0.0.1:PORT."""
+    return _listening(int(base_url.rsplit(":", 1)[1]))
 
 
 def _listening(port: int) -> bool:

@@ -120,6 +120,17 @@ def _take(file: Path) -> IO[str]:
     return handle
 
 
+def holder() -> str | None:
+    """Who measures on this machine now, or None; takes nothing, so it disturbs nobody."""
+    try:
+        said = json.loads(RUN_LOCK.read_text(encoding="utf-8"))
+        since = datetime.fromisoformat(said["since"]).timestamp()
+        running = psutil.Process(int(said["pid"])).create_time() < since + CLOCK_STEP_S
+    except (OSError, ValueError, KeyError, TypeError, psutil.Error):
+        return None
+    return f"pid {said['pid']}, since {said['since']}" if running else None
+
+
 def _describe(handle: IO[str]) -> None:
     handle.seek(0)
     handle.truncate()

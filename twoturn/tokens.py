@@ -44,6 +44,14 @@ class ChatTokenizer:
     def count(self, messages: Sequence[Message]) -> int:
         return len(self.encode(self.render(messages)))
 
+    def shared(self) -> int:
+        """Tokens that every prompt begins with: a template may hold a system message of its own."""
+        one, other = (
+            self.encode(self.render([{"role": "user", "content": text}])) for text in ("0", "a")
+        )
+        pairs = enumerate(zip(one, other, strict=False))
+        return next((index for index, (a, b) in pairs if a != b), min(len(one), len(other)))
+
 
 def load(folder: Path) -> ChatTokenizer | None:
     """The tokenizer of a checkpoint folder, or None where there is no tokenizer.json."""

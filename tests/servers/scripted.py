@@ -48,11 +48,13 @@ def options() -> argparse.ArgumentParser:
     add("--slow-starts", default="", help="starts (1,7,12) with a server that is 10 percent slower")
     add("--slow-after", type=int, help="from this token of an answer on, half the rate")
     add("--prompt-cache", action="store_true", help="the longest known prefix costs nothing")
+    add("--wrong-from", type=int, help="other words once so many of the prompt came from the cache")
     add("--draft", action="store_true", help="report speculation")
     add("--block-size", type=int, default=4)
     add("--accept-length", type=float, default=2.0)
     add("--load-s", type=float, default=0.0, help="the port opens so much later")
     add("--never-ready", action="store_true", help="HTTP 503 for ever")
+    add("--api-key", help="HTTP 401 to whoever does not send it")
     add("--refuse", action="store_true", help="HTTP 404: no such model")
     add("--wrong-model", action="store_true", help="answer under another model's name")
     add("--die-after", type=int, help="exit 6 once it has streamed so many tokens in all")
@@ -77,9 +79,14 @@ class Model:
         self.known: list[list[str]] = []
         self.streamed = 0
 
-    def words(self, prompt: Sequence[str], count: int) -> list[str]:
+    def words(
+        self, prompt: Sequence[str], count: int, cached: int = 0, temperature: float = 0
+    ) -> list[str]:
+        """Greedy words are a matter of the prompt, unless the server is told to be wrong."""
         digest = hashlib.sha256(f"{self.given.seed} {' '.join(prompt)}".encode()).digest()
-        draw = random.Random(digest)
+        draw = random.SystemRandom() if temperature > 0 else random.Random(digest)
+        if self.given.wrong_from is not None and cached >= self.given.wrong_from:
+            draw.random()  # from here on all letters are others
         return ["".join(draw.choices(string.ascii_lowercase, k=5)) for _ in range(count)]
 
     def cached(self, prompt: Sequence[str]) -> int:
@@ -164,7 +171,10 @@ class Handler(BaseHTTPRequestHandler):
         arrived_s = time.monotonic()
         given = self.model.given
         body = json.loads(self.rfile.read(int(self.headers.get("Content-Length", 0))))
-        if given.never_ready:
+        sent = self.headers.get("Authorization", "")
+        if given.api_key and sent != f"Bearer {given.api_key}":
+            self.fail(401, f"wrong key: {sent}")
+        elif given.never_ready:
             self.fail(503, "loading model")
         elif given.refuse or body.get("model") != given.model:
             self.fail(404, f"model {body.get('model')} not found")
@@ -178,7 +188,8 @@ class Handler(BaseHTTPRequestHandler):
         prompt = prompt_words(body["messages"])
         cached = model.cached(prompt)
         ttft_s = model.ttft_s(prompt, cached)
-        words = model.words(prompt, int(body.get("max_tokens", 16)))
+        temperature = float(body.get("temperature", 0))
+        words = model.words(prompt, int(body.get("max_tokens", 16)), cached, temperature)
         usage = {
             "prompt_tokens": len(prompt),
             "completion_tokens": len(words),

@@ -35,6 +35,20 @@ class Texts:
 
 
 @dataclass(frozen=True)
+class Gated:
+    """What the text gate found in one arm: requests that it looked at, how many of these diverge
+    from a run without speculation, cold and warm alike, and how many are wrong when warm; of each
+    kind the first token that differs in its first request."""
+
+    arm: str
+    requests: int
+    diverging: int
+    diverging_from: int | None
+    wrong: int
+    wrong_from: int | None
+
+
+@dataclass(frozen=True)
 class Accepted:
     """Speculation of one arm in one turn, over all valid requests; None where not reported."""
 
@@ -58,6 +72,7 @@ class SeriesData:
     versions: Mapping[str, tuple[str, ...]]
     values: Mapping[str, Values]
     texts: Texts
+    gated: tuple[Gated, ...]
     accepted: tuple[Accepted, ...]
     contrasts: tuple[Row, ...]
     claims: tuple[Row, ...]
@@ -179,6 +194,7 @@ def _series_data(
         },
         values=_values(numbered),
         texts=_texts(valid, series),
+        gated=tuple(_gated(numbered, series)),
         accepted=tuple(_accepted(valid, series)),
         contrasts=tuple(contrast_rows),
         claims=tuple(claim_rows),
@@ -270,6 +286,29 @@ def _texts(valid: pd.DataFrame, series: plan.Series) -> Texts:
             if arm.name in differing
         ),
     )
+
+
+def _gated(rows: pd.DataFrame, series: plan.Series) -> Iterable[Gated]:
+    """Of every arm with a text that is not simply the same."""
+    for arm in series.arms:
+        looked_at = rows[(rows["arm"] == arm.name) & rows["text_gate"].notna()]
+        looked_at = looked_at.sort_values(["round", "prompt_id", "turn"])
+        diverging = looked_at[looked_at["text_gate"] == "diverges"]
+        wrong = looked_at[looked_at["text_gate"] == "wrong_when_warm"]
+        if len(diverging) or len(wrong):
+            yield Gated(
+                arm.name,
+                len(looked_at),
+                len(diverging),
+                _first_token(diverging),
+                len(wrong),
+                _first_token(wrong),
+            )
+
+
+def _first_token(rows: pd.DataFrame) -> int | None:
+    place = finite(rows["divergence_token"].iloc[0]) if len(rows) else None
+    return None if place is None else int(place)
 
 
 def _place(key: Any) -> tuple[int, str, int]:

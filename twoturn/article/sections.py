@@ -152,6 +152,7 @@ def _servers(data: Data, view: View) -> list[list[str]]:
 MADE = {
     "bits": N_("made from %(source)s, bits per weight: %(bits)s"),
     "layers": N_("made from %(source)s, padded with layers that add nothing to: %(layers)s"),
+    "gguf": N_("made from %(source)s, as a GGUF file: %(gguf)s"),
 }
 
 
@@ -162,9 +163,11 @@ def _origin(recipe: Mapping[str, Any], view: View) -> str:
         return code(f"{recipe['package']} {recipe['version']}")
     if "from" not in recipe:
         return view.words.gettext("files on disk")
-    text = view.words.gettext(MADE["layers" if "layers" in recipe else "bits"])
-    told = {name: view.number.integer(recipe[name]) for name in MADE if name in recipe}
-    return text % {"source": _origin(recipe["from"], view), **told}
+    how = next(name for name in MADE if name in recipe)
+    done = recipe[how]
+    told = code(done) if isinstance(done, str) else view.number.integer(done)
+    text = view.words.gettext(MADE[how])
+    return text % {"source": _origin(recipe["from"], view), how: told}
 
 
 def _pin(recipe: Mapping[str, Any]) -> str:

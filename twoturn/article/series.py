@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from twoturn import contrasts, plan, privacy
-from twoturn.article.data import Data, Row, SeriesData
+from twoturn.article.data import Data, Gated, Row, SeriesData
 from twoturn.article.view import ROLES, View, code, escape
 from twoturn.claims import N_
 from twoturn.stats.base import CONFIDENCE
@@ -50,6 +50,9 @@ def _one(one: SeriesData, view: View) -> Context:
         "confidence": view.number.percent(CONFIDENCE),
         "reference": code(series.reference),
         "alone": len(series.arms) < 2,
+        "sampled": workload.temperature > 0,
+        "gated": [_gate_told(gated, view) for gated in one.gated],
+        "refused": any(gated.wrong for gated in one.gated),
         **_texts_told(one, view),
         "unreported": view.names(one.unreported_cache) if one.unreported_cache else "",
         "forest": one.forest,
@@ -168,6 +171,19 @@ def _texts_told(one: SeriesData, view: View) -> Context:
         "text_requests": one.texts.requests,
         "shown_requests": view.number.integer(one.texts.requests),
         "differing": differing,
+    }
+
+
+def _gate_told(gated: Gated, view: View) -> Context:
+    return {
+        "arm": code(gated.arm),
+        "requests": view.number.integer(gated.requests),
+        "wrong": gated.wrong,
+        "shown_wrong": view.number.integer(gated.wrong),
+        "wrong_from": view.number.integer(gated.wrong_from),
+        "diverging": gated.diverging,
+        "shown_diverging": view.number.integer(gated.diverging),
+        "diverging_from": view.number.integer(gated.diverging_from),
     }
 
 

@@ -30,6 +30,7 @@ STATUSES = {
     "stopped_early": N_("the answer is shorter than asked for"),
     "overlong": N_("the answer is longer than allowed"),
     "not_cold": N_("part of a new prompt came from a cache"),
+    "wrong_when_warm": N_("a warm server wrote another text than a fresh one: a wrong text"),
     "slept": N_("the machine slept during the request"),
     "spec_inactive": N_("speculation was asked for and did not run"),
     "spec_unexpected": N_("speculation ran though it was not asked for"),

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import math
+import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
+from twoturn.errors import UserError
 from twoturn.plan import Arm
-from twoturn.servers import Launch
+from twoturn.servers import Launch, Running
 from twoturn.stream import Answer
 
 
 @dataclass(frozen=True)
 class Place:
     """Where one cell's server lives: `folder` is fresh and empty, `python` its environment's,
-    `root` the project's folder.
+    `executable` the program found on the machine, `root` the project's folder.
 
     `models` maps checkpoint names to ids: links inside `folder`, so that no path of the machine
     shows in a command line or an answer.
@@ -30,6 +32,7 @@ class Place:
     python: Path | None
     tmp: Path
     models: Mapping[str, str]
+    executable: Path | None = None
 
     @property
     def home(self) -> Path:
@@ -40,7 +43,10 @@ class Place:
 class Telemetry:
     """What a server says about one request, raw; None where it does not say.
 
-    `target_steps` counts forward passes of the target after prefill, drafted or not.
+    `target_steps` counts forward passes of the target after prefill, drafted or not. `active` is
+    what the server itself says of whether it speculated, where it says so apart from counts: an
+    n-gram drafter that finds nothing to repeat is at work and drafts nothing. None: only counts can
+    tell.
     """
 
     decode_tok_s: float | None = None
@@ -49,6 +55,16 @@ class Telemetry:
     drafted: int | None = None
     accepted: int | None = None
     target_steps: int | None = None
+    active: bool | None = None
+
+    def but(self, **changed: Any) -> Telemetry:
+        """The same with some figures changed."""
+        return replace(self, **changed)
+
+    @property
+    def speculated(self) -> bool:
+        """Whether there is a sign that speculation ran."""
+        return bool(self.cycles or self.drafted) if self.active is None else self.active
 
 
 class Settings(BaseModel):
@@ -57,8 +73,28 @@ class Settings(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
+class NamedModel(Settings):
+    """How long a first answer may take, and the model id where it is not the checkpoint's."""
+
+    start_deadline_s: float = Field(600.0, gt=0, allow_inf_nan=False)
+    model: str | None = None
+
+
 class Engine(Protocol):
-    """One adapter: how a server is started in a mode, read back and read out."""
+    """One adapter: how a server is started in a mode, read back and read out.
+
+    It is made anew for each cell, so what `read_back` saw may be remembered for `telemetry`.
+    """
+
+    origins: ClassVar[tuple[str, ...]] = ("install",)
+    """Keys of a campaign's server by which it comes to be here."""
+
+    mtp_head: ClassVar[Literal["draft", "target", "either"]] = "draft"
+    """Where the head of mode mtp is: in a draft's checkpoint or in the target's own."""
+
+    since: ClassVar[Mapping[str, str]] = {}
+    """First version that has a setting, a `<mode>.block_size` or, where earlier ones silently
+    decode greedily, a `<mode>.temperature`. What is not here is in every version."""
 
     @property
     def name(self) -> str:
@@ -75,12 +111,55 @@ class Engine(Protocol):
     def launch(self, arm: Arm, place: Place) -> Launch:
         """Argv and environment that start the server in the arm's mode."""
 
-    def read_back(self, base_url: str, arm: Arm) -> tuple[dict[str, Any], list[str]]:
+    def read_back(self, running: Running, arm: Arm) -> tuple[dict[str, Any], list[str]]:
         """Settings as the running server tells them, and how they differ from the arm's."""
 
     def telemetry(self, answer: Answer, log: str) -> Telemetry:
         """The server's own figures of one request, from its answer and from what it has written
         to its log since the request was sent."""
+
+
+@runtime_checkable
+class ReadsOtherFiles(Protocol):
+    """An adapter whose server reads other files of a checkpoint than transformers does."""
+
+    def weights(self, folder: Path) -> Path:
+        """The file of a checkpoint that the server loads. Raises UserError without file and key."""
+
+
+@runtime_checkable
+class LogsLate(Protocol):
+    """An adapter whose server may write to its log after the answer."""
+
+    def logged(self, log: str) -> bool:
+        """Whether the log since a request was sent holds all that belongs to it."""
+
+
+def from_timings(timings: Mapping[str, Any]) -> Telemetry:
+    """What llama.cpp's names in `timings` tell, which other servers have taken over."""
+    prompt_ms = rate(timings.get("prompt_ms"))
+    return Telemetry(
+        decode_tok_s=rate(timings.get("predicted_per_second")),
+        ttft_s=None if prompt_ms is None else prompt_ms / 1000,
+        drafted=count(timings.get("draft_n")),
+        accepted=count(timings.get("draft_n_accepted")),
+    )
+
+
+def differences(wanted: Mapping[str, Any], said: Mapping[str, Any]) -> list[str]:
+    """Settings that a server tells otherwise than asked, in words; silence is no difference."""
+    return [
+        f"{key}: asked {value}, the server says {said[key]}"
+        for key, value in wanted.items()
+        if said[key] is not None and said[key] != value
+    ]
+
+
+def find(program: str) -> str:
+    """The program's full path. Raises UserError."""
+    if (found := shutil.which(program)) is None:
+        raise UserError(f"the program {program!r} is not found on this machine")
+    return found
 
 
 def scale(telemetry: Telemetry, emitted: int | None) -> dict[str, float | int | None]:

@@ -9,33 +9,24 @@ is there too. Nothing can be read back.
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field
-
-from twoturn.engines.base import Place, Settings, Telemetry, count, rate
-from twoturn.errors import UserError
+from twoturn.engines.base import Engine, NamedModel, Place, Telemetry, count, find, from_timings
 from twoturn.plan import Arm
-from twoturn.servers import Launch, clean_env
+from twoturn.servers import Launch, Running, clean_env
 from twoturn.stream import Answer
 
 
-class CommandSettings(Settings):
-    """How long a start may take, and the model id where it is not the checkpoint's."""
-
-    start_deadline_s: float = Field(600.0, gt=0, allow_inf_nan=False)
-    model: str | None = None
-
-
-class Command:
+class Command(Engine):
     """A program that the campaign names; `command` is its argv with placeholders."""
 
     name = "command"
+    origins = ("command",)
+    mtp_head = "either"
     modes = ("none", "mtp", "dflash", "draft", "ngram")
-    Settings = CommandSettings
+    Settings = NamedModel
 
     def __init__(self, command: tuple[str, ...] = ()) -> None:
         self.command = command
@@ -56,28 +47,13 @@ class Command:
             settings=chosen.model_dump(),
         )
 
-    def read_back(self, base_url: str, arm: Arm) -> tuple[dict[str, Any], list[str]]:
+    def read_back(self, running: Running, arm: Arm) -> tuple[dict[str, Any], list[str]]:
         return {}, []
 
     def telemetry(self, answer: Answer, log: str) -> Telemetry:
         timings = answer.timings or {}
-        prompt_ms = rate(timings.get("prompt_ms"))
         cycles = count(timings.get("draft_rounds"))
-        return Telemetry(
-            decode_tok_s=rate(timings.get("predicted_per_second")),
-            ttft_s=None if prompt_ms is None else prompt_ms / 1000,
-            cycles=cycles,
-            drafted=count(timings.get("draft_n")),
-            accepted=count(timings.get("draft_n_accepted")),
-            target_steps=cycles,
-        )
-
-
-def find(program: str) -> str:
-    """The program's full path. Raises UserError."""
-    if (found := shutil.which(program)) is None:
-        raise UserError(f"the program {program!r} is not found on this machine")
-    return found
+        return from_timings(timings).but(cycles=cycles, target_steps=cycles)
 
 
 def _placed(word: str, root: Path) -> str:

@@ -22,9 +22,9 @@ from typing import Any
 
 from pydantic import Field
 
-from twoturn.engines.base import Place, Settings, Telemetry, count
+from twoturn.engines.base import Engine, Place, Settings, Telemetry, count
 from twoturn.plan import Arm
-from twoturn.servers import Launch, clean_env
+from twoturn.servers import Launch, Running, clean_env
 from twoturn.stream import Answer
 
 COUNTED = Path(__file__).with_name("mlx_lm_counted.py")
@@ -38,7 +38,7 @@ class MlxLmSettings(Settings):
     prefill_step_size: int | None = Field(None, ge=1)
 
 
-class MlxLm:
+class MlxLm(Engine):
     """`mlx_lm.server` in its own environment."""
 
     name = "mlx-lm"
@@ -65,7 +65,7 @@ class MlxLm:
         (place.home / ".cache/huggingface/hub").mkdir(parents=True, exist_ok=True)
         return Launch([*argv, *arm.args], env, place.folder, model, settings=chosen.model_dump())
 
-    def read_back(self, base_url: str, arm: Arm) -> tuple[dict[str, Any], list[str]]:
+    def read_back(self, running: Running, arm: Arm) -> tuple[dict[str, Any], list[str]]:
         return {}, []
 
     def telemetry(self, answer: Answer, log: str) -> Telemetry:

@@ -16,9 +16,17 @@ from typing import Any
 from pydantic import Field
 
 from twoturn import client
-from twoturn.engines.base import Place, Settings, Telemetry, count, rate
+from twoturn.engines.base import (
+    Engine,
+    Place,
+    Settings,
+    Telemetry,
+    count,
+    differences,
+    from_timings,
+)
 from twoturn.plan import Arm
-from twoturn.servers import Launch, clean_env
+from twoturn.servers import Launch, Running, clean_env
 from twoturn.stream import Answer
 
 
@@ -30,7 +38,7 @@ class MlxVlmSettings(Settings):
     kv_bits: float | None = Field(None, gt=0)
 
 
-class MlxVlm:
+class MlxVlm(Engine):
     """`python -m mlx_vlm.server` in its own environment."""
 
     name = "mlx-vlm"
@@ -59,31 +67,20 @@ class MlxVlm:
         }
         return Launch([*argv, *arm.args], env, place.folder, model, settings=chosen.model_dump())
 
-    def read_back(self, base_url: str, arm: Arm) -> tuple[dict[str, Any], list[str]]:
-        _, health = client.get_json(base_url, "/health", 10.0)
+    def read_back(self, running: Running, arm: Arm) -> tuple[dict[str, Any], list[str]]:
+        _, health = client.get_json(running.base_url, "/health", 10.0, running.api_key)
         told = health if isinstance(health, dict) else {}
         said = {"prefix_cache": told.get("apc_enabled"), "model": told.get("loaded_model")}
         wanted = {
             "prefix_cache": self.Settings.model_validate(arm.settings).prefix_cache,
             "model": f"models/{arm.checkpoint}",
         }
-        wrong = [
-            f"{key}: asked {value}, the server says {said[key]}"
-            for key, value in wanted.items()
-            if said[key] is not None and said[key] != value
-        ]
-        return said, wrong
+        return said, differences(wanted, said)
 
     def telemetry(self, answer: Answer, log: str) -> Telemetry:
         timings = answer.timings or {}
         cycles = count(timings.get("draft_rounds"))
         emitted = count(timings.get("predicted_n"))
-        prompt_ms = rate(timings.get("prompt_ms"))
-        return Telemetry(
-            decode_tok_s=rate(timings.get("predicted_per_second")),
-            ttft_s=None if prompt_ms is None else prompt_ms / 1000,
-            cycles=cycles,
-            drafted=count(timings.get("draft_n")),
-            accepted=count(timings.get("draft_n_accepted")),
-            target_steps=cycles or (emitted - 1 if emitted else None),
+        return from_timings(timings).but(
+            cycles=cycles, target_steps=cycles or (emitted - 1 if emitted else None)
         )

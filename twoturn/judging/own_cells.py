@@ -20,7 +20,7 @@ from twoturn.judging.rows import columns, unreadable
 from twoturn.judging.study import MAX_RUNS, Arm, Recorded, Series, Study, metric_of
 from twoturn.stats.base import Slot
 
-COLUMNS = (*contrasts.COLUMNS, "position")
+COLUMNS = (*contrasts.COLUMNS, "position", "load_s")
 
 CHAT = ("decode_tok_s", "ttft_s")
 CONVERSATION = ("conversation_s", "turn2_ttft_s", "decode_tok_s")
@@ -102,11 +102,13 @@ def _study(
             cure=f"its arms are {', '.join(arms)}; say --reference {arms[0]}",
         )
     null_arm = config.null_name(own)
+    # A server that answered and has no start was not started here.
+    attached = set(rounds.loc[(rounds["status"] == "ok") & rounds["load_s"].isna(), "arm"])
     series = Series(
         name=name,
         metrics=metrics,
         reference=own,
-        arms=tuple(Arm(arm) for arm in arms),
+        arms=tuple(Arm(arm, attached=arm in attached) for arm in arms),
         null_arm=null_arm if null_arm in arms else None,
         rounds=max(orders),
         fingerprint=prints[0],

@@ -97,6 +97,7 @@ class Arm:
     draft: str | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
     args: Sequence[str] = ()
+    attached: bool = False
 
 
 @dataclass(frozen=True)
