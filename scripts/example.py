@@ -13,8 +13,6 @@ import shutil
 import sys
 from pathlib import Path
 
-import pandas as pd
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from twoturn import article, campaign, cells, claims, config, contrasts, figures, forest, plan
@@ -73,29 +71,25 @@ def tell(folder: Path, into: Path) -> None:
     compared = contrasts.from_cells(rows, loaded.plan.series)
     claimed = claims.from_contrasts(compared, loaded.plan.series)
     (into / "figures").mkdir(parents=True, exist_ok=True)
+    for series in loaded.plan.series:
+        for kind, draw, data in (
+            ("slots", figures.draw, figures.slot_data(rows, series)),
+            ("forest", forest.draw, forest.forest_data(compared, series)),
+        ):
+            pictures = [into / picture(kind, series, one) for one in loaded.plan.languages]
+            figures.write(draw, data, series, into / f"figures/{kind}_{series.name}.csv", pictures)
     for language in loaded.plan.languages:
-        slots, forests = draw(loaded, rows, compared, into, language)
-        data = article.gather(loaded, rows, compared, claimed, slots, forests)
-        text = article.render(language, data)
+        slots, forests = (
+            {one.name: picture(kind, one, language) for one in loaded.plan.series}
+            for kind in ("slots", "forest")
+        )
+        told = article.gather(loaded, rows, compared, claimed, slots, forests)
+        text = article.render(language, told)
         (into / f"article_{language}.md").write_text(text, encoding="utf-8")
 
 
-def draw(
-    loaded: Loaded, rows: pd.DataFrame, compared: pa.Table, into: Path, language: str
-) -> tuple[dict[str, str], dict[str, str]]:
-    """Series → link to its picture of the slots, and of the ratios; their data beside as CSV."""
-    links: dict[str, dict[str, str]] = {"slots": {}, "forest": {}}
-    for series in loaded.plan.series:
-        for kind, module, data in (
-            ("slots", figures, figures.slot_data(rows, series)),
-            ("forest", forest, forest.forest_data(compared, series)),
-        ):
-            name = f"figures/{kind}_{series.name}"
-            links[kind][series.name] = f"{name}_{language}.svg"
-            picture = module.draw(data, series, language)
-            (into / f"{name}_{language}.svg").write_text(picture, encoding="utf-8")
-            data.to_csv(into / f"{name}.csv", index=False, lineterminator="\n")
-    return links["slots"], links["forest"]
+def picture(kind: str, series: plan.Series, language: str) -> str:
+    return f"figures/{kind}_{series.name}_{language}.svg"
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from twoturn import campaign, figures
-from twoturn.errors import UserError, run
+from twoturn.errors import run
 
 
 def main() -> None:
@@ -18,18 +18,10 @@ def main() -> None:
     parser.add_argument("--table", required=True, type=Path, help="the data as CSV")
     parser.add_argument("pictures", nargs="+", type=Path, help="…_LANGUAGE.svg")
     wanted = parser.parse_args()
-    plan = campaign.load(wanted.campaign, Path.cwd()).plan
-    if wanted.series not in [series.name for series in plan.series]:
-        raise UserError(f"no series {wanted.series}", file=wanted.campaign)
-    series = plan.one(wanted.series)
+    series = campaign.load(wanted.campaign, Path.cwd()).one(wanted.series)
     cells = pq.read_table(wanted.cells).drop_columns(["chunk_times_s"]).to_pandas()
     data = figures.slot_data(cells, series)
-    drawn = {
-        file: figures.draw(data, series, file.stem.rpartition("_")[2]) for file in wanted.pictures
-    }
-    data.to_csv(wanted.table, index=False, lineterminator="\n")
-    for file, picture in drawn.items():
-        file.write_text(picture, encoding="utf-8")
+    figures.write(figures.draw, data, series, wanted.table, wanted.pictures)
 
 
 if __name__ == "__main__":

@@ -36,12 +36,7 @@ def main() -> int:
 
 def run(wanted: argparse.Namespace, root: Path, say: measure.Say) -> int:
     loaded = campaign.load(wanted.campaign, root)
-    names = [series.name for series in loaded.plan.series]
-    if wanted.series not in names:
-        raise UserError(
-            f"no series {wanted.series}", file=wanted.campaign, cure=f"it has {', '.join(names)}"
-        )
-    series = loaded.plan.one(wanted.series)
+    series = loaded.one(wanted.series)
     if wanted.round not in reasons.missing_rounds(series, root):
         raise UserError(
             f"round {wanted.round} of {series.name} is there or not planned",

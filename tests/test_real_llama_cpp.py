@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from tokenizers import Tokenizer
 
-from tests.workflow import REPOSITORY, Clone, shared_environments
+from tests.workflow import REPOSITORY, Clone, measured_for_real, rounds_of
 from twoturn import client, making, servers
 from twoturn.engines import Place
 from twoturn.engines.llama_cpp import LlamaCpp
@@ -82,19 +82,14 @@ series:
 
 @pytest.fixture(scope="module")
 def clone(tmp_path_factory: pytest.TempPathFactory) -> Clone:
-    clone = Clone(tmp_path_factory.mktemp("real") / "clone")
-    (clone.folder / "campaign.yaml").write_text(CAMPAIGN)
-    shared_environments(clone, "campaign.yaml")
-    wanted = "results/real/cells.parquet"
-    done = clone.snakemake("--configfile", "campaign.yaml", "--cores", "1", wanted)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return clone
+    return measured_for_real(
+        tmp_path_factory.mktemp("real"), CAMPAIGN, "results/real/cells.parquet"
+    )
 
 
 @pytest.fixture(scope="module")
 def rows(clone: Clone) -> list[dict[str, Any]]:
-    table = pq.read_table(clone.folder / "results/real/cells.parquet").to_pylist()
-    return [row for row in table if row["kind"] == "round"]
+    return rounds_of(clone)
 
 
 def of(rows: list[dict[str, Any]], series: str, arm: str) -> list[dict[str, Any]]:

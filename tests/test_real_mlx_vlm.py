@@ -7,10 +7,9 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 
-from tests.workflow import REPOSITORY, Clone, shared_environments
+from tests.workflow import REPOSITORY, Clone, measured_for_real, rounds_of
 from twoturn import campaign, config, engines, servers, tokens, workloads
 
 pytestmark = pytest.mark.slow
@@ -40,19 +39,12 @@ series:
 
 @pytest.fixture(scope="module")
 def clone(tmp_path_factory: pytest.TempPathFactory) -> Clone:
-    """A clone that shares the repository's server environments, with the campaign measured."""
-    clone = Clone(tmp_path_factory.mktemp("real") / "clone")
-    (clone.folder / "campaign.yaml").write_text(CAMPAIGN)
-    shared_environments(clone, "campaign.yaml")
-    done = clone.snakemake("--configfile", "campaign.yaml", "--cores", "1")
-    assert done.returncode == 0, done.stdout + done.stderr
-    return clone
+    return measured_for_real(tmp_path_factory.mktemp("real"), CAMPAIGN)
 
 
 @pytest.fixture(scope="module")
 def rows(clone: Clone) -> list[dict[str, Any]]:
-    table = pq.read_table(clone.folder / "results/real/cells.parquet").to_pylist()
-    return [row for row in table if row["kind"] == "round"]
+    return rounds_of(clone)
 
 
 def test_every_row_is_a_valid_measurement(rows: list[dict[str, Any]]) -> None:

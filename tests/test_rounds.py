@@ -13,9 +13,8 @@ from tests.test_article import demo_cells, loaded
 from twoturn import cells, plan, rounds
 from twoturn.__main__ import main
 from twoturn.campaign import Loaded
-from twoturn.contrasts import slots
+from twoturn.contrasts import as_slots, slots
 from twoturn.errors import UserError
-from twoturn.judging.own_cells import as_slots
 from twoturn.stats import pair_fit
 from twoturn.stats.base import Estimate
 from twoturn.stats.planning import rounds_needed

@@ -8,6 +8,9 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
 
 from twoturn import campaign, measure
 
@@ -57,6 +60,23 @@ def shared_environments(clone: Clone, file: str) -> None:
     (REPOSITORY / ".twoturn/envs").mkdir(parents=True, exist_ok=True)
     loaded = campaign.load(file, clone.folder)
     measure.preflight(loaded, loaded.plan.series, print)
+
+
+def measured_for_real(folder: Path, text: str, *targets: str) -> Clone:
+    """A clone that shares the repository's server environments, with the campaign `text`, named
+    `real`, run to its end or to `targets`."""
+    clone = Clone(folder / "clone")
+    (clone.folder / "campaign.yaml").write_text(text)
+    shared_environments(clone, "campaign.yaml")
+    done = clone.snakemake("--configfile", "campaign.yaml", "--cores", "1", *targets)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return clone
+
+
+def rounds_of(clone: Clone) -> list[dict[str, Any]]:
+    """Rows of the rounds that `measured_for_real` left."""
+    table = pq.read_table(clone.folder / "results/real/cells.parquet").to_pylist()
+    return [row for row in table if row["kind"] == "round"]
 
 
 class Clone:

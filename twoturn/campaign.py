@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from twoturn import config, engines, lock, plan, reasons, recipes
+from twoturn.errors import UserError
+from twoturn.plan import Series
 
 
 @dataclass(frozen=True)
@@ -21,6 +23,14 @@ class Loaded:
     lock: Mapping[str, Any]
     recipes: Mapping[str, Mapping[str, Any]]
     plan: plan.Plan
+
+    def one(self, series: str) -> Series:
+        """A series by its name. Raises UserError."""
+        names = [one.name for one in self.plan.series]
+        if series not in names:
+            cure = f"it has {', '.join(names)}"
+            raise UserError(f"no series {series}", file=self.file, cure=cure)
+        return self.plan.one(series)
 
 
 def load(file: str, root: Path) -> Loaded:

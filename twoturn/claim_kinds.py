@@ -110,7 +110,7 @@ def parse(text: str, file: str) -> ClaimKinds:
         told = _mapping(top["kinds"], "kinds", tuple(WANTED))
         kinds = {name: _kind(value, f"kinds.{name}", WANTED[name]) for name, value in told.items()}
     except UserError as error:
-        raise UserError(error.what, file=file, key=error.key or None, cure=error.cure) from None
+        raise error.at(file) from None
     return ClaimKinds(verdicts, kinds)
 
 

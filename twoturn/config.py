@@ -337,7 +337,7 @@ def read_yaml(text: str, file: str | Path) -> Any:
     try:
         return yaml.load(text, Loader=_Loader)
     except UserError as error:
-        raise UserError(error.what, file=file, key=error.key, cure=error.cure) from None
+        raise error.at(file) from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # a date that is none, [[[[…
         mark = getattr(error, "problem_mark", None)
         where = f"line {mark.line + 1}" if mark else None

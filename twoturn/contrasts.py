@@ -416,7 +416,7 @@ def _series_contrasts(cells: pd.DataFrame, series: SeriesLike) -> list[dict[str,
     for contrast in nulls:
         if contrast["verdict"] in (Verdict.FASTER, Verdict.SLOWER):
             code = f"null_arm_differs:{contrast['metric']}"
-            return [_without_numbers(one, Verdict.INVALID, (code,)) for one in found]
+            return [without_numbers(one, Verdict.INVALID, (code,)) for one in found]
     if any(not _has_numbers(contrast) for contrast in _claimable(nulls)):
         for contrast in found:
             if _has_numbers(contrast):
@@ -448,18 +448,24 @@ def _contrast(
     both = (arm, series.reference)
     pair = table[(table["metric"] == metric) & table["arm"].isin(both)]
     if fault is not None:
-        return _without_numbers(head, Verdict.INVALID, (fault,))
+        return without_numbers(head, Verdict.INVALID, (fault,))
     if set(pair["arm"]) != set(both):
-        return _without_numbers(head, Verdict.NOT_MEASURED, ())
+        return without_numbers(head, Verdict.NOT_MEASURED, ())
     if reasons := _pair_faults(rows, pair, series, metric, arm):
-        return _without_numbers(head, Verdict.INVALID, reasons)
-    result = compare(_as_slots(pair), metric=metric, arm=arm, reference=series.reference)
+        return without_numbers(head, Verdict.INVALID, reasons)
+    return compared(head, as_slots(pair))
+
+
+def compared(head: Mapping[str, Any], slots: Sequence[Slot]) -> dict[str, Any]:
+    """One row of SCHEMA about the slots of two arms; `head` names series, metric and arms."""
+    arm, reference = head["arm"], head["reference"]
+    result = compare(slots, metric=head["metric"], arm=arm, reference=reference)
     if result.estimate is None or result.check is None:
-        return _without_numbers(head, Verdict.INVALID, result.warnings)
+        return without_numbers(head, result.verdict, result.warnings)
     return {
         **head,
         **_told(result.estimate, result.check),
-        "rounds": len(pair) // 2,
+        "rounds": sum(slot.arm == reference for slot in slots),
         "verdict": str(result.verdict),
         "warnings": list(result.warnings),
     }
@@ -542,13 +548,13 @@ def _best_block(
     head = _head(series, f"{BEST_BLOCK}:{metric}", sweep[0])
     mine = table[(table["metric"] == metric) & table["arm"].isin([*sweep, series.reference])]
     if fault is not None:
-        return _without_numbers(head, Verdict.INVALID, (fault,))
+        return without_numbers(head, Verdict.INVALID, (fault,))
     if set(mine["arm"]) != {*sweep, series.reference}:
-        return _without_numbers(head, Verdict.NOT_MEASURED, ())
+        return without_numbers(head, Verdict.NOT_MEASURED, ())
     if reasons := _group_faults(rows, mine, series, metric, sweep):
-        return _without_numbers(head, Verdict.INVALID, reasons)
+        return without_numbers(head, Verdict.INVALID, reasons)
     choice = best_of.choose(
-        _as_slots(mine),
+        as_slots(mine),
         arms=sweep,
         reference=series.reference,
         metric_is_time=metric not in LARGER_IS_BETTER,
@@ -556,7 +562,7 @@ def _best_block(
     if isinstance(choice, Refusal):
         few = choice.reason == "too_few_rounds"
         reason = "too_few_to_choose" if few else choice.reason
-        return _without_numbers(head, Verdict.INVALID, (reason,))
+        return without_numbers(head, Verdict.INVALID, (reason,))
     return {
         **_head(series, f"{BEST_BLOCK}:{metric}", choice.arm),
         **_told(choice.estimate, choice.check),
@@ -589,7 +595,7 @@ def _for_prompts(
     for prompt, mine in pair.groupby("prompt_id", sort=True):
         table = _slots(mine, series, _origin(pair), _requests(mine))
         table = table[table["metric"] == metric]
-        fit = pair_fit.estimate(_as_slots(table), arm=arm, reference=series.reference)
+        fit = pair_fit.estimate(as_slots(table), arm=arm, reference=series.reference)
         if isinstance(fit, Refusal):
             return None
         ratios.append((str(prompt), fit.log_ratio))
@@ -647,14 +653,14 @@ def _stacking(
     head = _head(series, STACKING, square.both)
     mine = table[(table["metric"] == STACKED) & table["arm"].isin(list(square.signs))]
     if fault is not None:
-        return _without_numbers(head, Verdict.INVALID, (fault,))
+        return without_numbers(head, Verdict.INVALID, (fault,))
     if set(mine["arm"]) != set(square.signs):
-        return _without_numbers(head, Verdict.NOT_MEASURED, ())
+        return without_numbers(head, Verdict.NOT_MEASURED, ())
     if reasons := _group_faults(rows, mine, series, STACKED, (*square.single, square.both)):
-        return _without_numbers(head, Verdict.INVALID, reasons)
-    result = stacking.estimate(_as_slots(mine), square)
+        return without_numbers(head, Verdict.INVALID, reasons)
+    result = stacking.estimate(as_slots(mine), square)
     if isinstance(result, Refusal):
-        return _without_numbers(head, Verdict.INVALID, (result.reason,))
+        return without_numbers(head, Verdict.INVALID, (result.reason,))
     return {
         **head,
         **_told(result, None),
@@ -664,7 +670,8 @@ def _stacking(
     }
 
 
-def _as_slots(table: pd.DataFrame) -> list[Slot]:
+def as_slots(table: pd.DataFrame) -> list[Slot]:
+    """Rows of SLOT_COLUMNS as slots."""
     columns = [table[name] for name in ("arm", "round", "session_id", "time_s", "value")]
     return [
         Slot(str(arm), int(number), str(session), float(time), float(value))
@@ -677,9 +684,10 @@ def _exp(log: float | None) -> float | None:
     return None if log is None else float(np.exp(np.clip(log, -700, 700)))
 
 
-def _without_numbers(
-    contrast: dict[str, Any], verdict: Verdict, reasons: Sequence[str]
+def without_numbers(
+    contrast: Mapping[str, Any], verdict: Verdict, reasons: Sequence[str]
 ) -> dict[str, Any]:
+    """A row of SCHEMA that tells what `contrast` is about, a verdict and its reasons."""
     keep = ("series", "metric", "arm", "reference", "fingerprint")
     return {
         **{name: None for name in SCHEMA.names},
@@ -741,7 +749,7 @@ def drift(cells: pd.DataFrame, series: SeriesLike) -> pd.DataFrame:
     found: list[dict[str, Any]] = []
     for metric in series.metrics:
         usable = measured[(measured["metric"] == metric) & measured["reason"].isna()]
-        fitted = curve(_as_slots(usable), reference=series.reference)
+        fitted = curve(as_slots(usable), reference=series.reference)
         reference = usable[usable["arm"] == series.reference]
         control = controls[(controls["metric"] == metric) & controls["reason"].isna()]
         found += _drift_points(series.name, metric, reference, control, fitted)
@@ -758,7 +766,7 @@ def _drift_points(
     first = next(iter(reference.loc[reference["round"] == 1, "value"]), math.nan)
     points: list[dict[str, Any]] = []
     for kind, table in (("slot", reference), ("control", control)):
-        for slot, number in zip(_as_slots(table), table["round"], strict=True):
+        for slot, number in zip(as_slots(table), table["round"], strict=True):
             point = _curve_point(series, metric, kind, slot.time_s, slot.session, fitted)
             points.append(
                 {

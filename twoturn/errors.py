@@ -23,6 +23,12 @@ class UserError(Exception):
         super().__init__(" ".join(line.split()))
         self.what, self.file, self.key, self.cure = what, file, key, cure
 
+    def at(self, file: str | Path | None = None, key: str | None = None) -> UserError:
+        """The same fault, told by whoever knows where: what is given goes before what is known."""
+        return UserError(
+            self.what, file=file or self.file, key=key or self.key or None, cure=self.cure
+        )
+
 
 def run(work: Callable[[], None]) -> int:
     """Exit code of a program: a UserError is one line on stderr and 1."""

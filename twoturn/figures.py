@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, TypeAlias
 from xml.sax.saxutils import escape
 
 import numpy as np
@@ -89,6 +90,21 @@ def slots(cells: pd.DataFrame, series: SeriesLike, language: str) -> str:
     Raises UserError where a translation is missing.
     """
     return draw(slot_data(cells, series), series, language)
+
+
+Draw: TypeAlias = Callable[[pd.DataFrame, SeriesLike, str], str]
+"""Data, series, language → SVG."""
+
+
+def write(
+    draw: Draw, data: pd.DataFrame, series: SeriesLike, table: Path, pictures: Iterable[Path]
+) -> None:
+    """The pictures of some data, each in the language that its name ends with (…_LANGUAGE.svg), and
+    the data as CSV; nothing is written unless all can be drawn."""
+    drawn = {file: draw(data, series, file.stem.rpartition("_")[2]) for file in pictures}
+    data.to_csv(table, index=False, lineterminator="\n")
+    for file, picture in drawn.items():
+        file.write_text(picture, encoding="utf-8")
 
 
 def draw(data: pd.DataFrame, series: SeriesLike, language: str) -> str:

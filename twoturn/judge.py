@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -27,7 +27,7 @@ from twoturn.judging.study import Arm, Series, Study
 from twoturn.judging.tables import Wanted
 from twoturn.stats import hodges_lehmann
 from twoturn.stats.base import MIN_ROUNDS, Refusal, Slot
-from twoturn.stats.verdict import Verdict, compare
+from twoturn.stats.verdict import Verdict
 
 Estimator = Literal["pair-fit", "hodges-lehmann", "paired-median"]
 ESTIMATORS: tuple[Estimator, ...] = ("pair-fit", "hodges-lehmann", "paired-median")
@@ -279,8 +279,7 @@ def _result(study: Study, metric: str, arm: str, reference: str, estimator: Esti
         return Result(
             metric, arm, seen, None, _plain(study, slots, arm, reference, seen, estimator)
         )
-    head: dict[str, Any] = {
-        **{name: None for name in contrasts.SCHEMA.names},
+    head = {
         "series": study.name,
         "metric": metric,
         "arm": arm,
@@ -291,41 +290,17 @@ def _result(study: Study, metric: str, arm: str, reference: str, estimator: Esti
         known = [row for row in study.contrasts if (row["metric"], row["arm"]) == (metric, arm)]
         return Result(metric, arm, seen, known[0], None)
     if not {arm, reference} <= {slot.arm for slot in slots}:
-        contrast = {**head, "verdict": str(Verdict.NOT_MEASURED), "warnings": []}
+        contrast = contrasts.without_numbers(head, Verdict.NOT_MEASURED, ())
     elif not seen.interleaved:
-        contrast = {**head, "verdict": str(Verdict.UNPAIRED), "warnings": ["collinear"]}
+        contrast = contrasts.without_numbers(head, Verdict.UNPAIRED, ("collinear",))
     else:
-        contrast = _compared(head, slots)
+        contrast = contrasts.compared(head, slots)
     verdict, codes = contrast["verdict"], contrast["warnings"]
     described = verdict == Verdict.UNPAIRED or (
         verdict == Verdict.INVALID and DESCRIBED.issuperset(codes)
     )
     plain = _plain(study, slots, arm, reference, seen, None) if described else None
     return Result(metric, arm, seen, contrast, plain)
-
-
-def _compared(head: Mapping[str, Any], slots: Sequence[Slot]) -> dict[str, Any]:
-    """One row of contrasts.SCHEMA about an interleaved pair."""
-    arm, reference = head["arm"], head["reference"]
-    result = compare(slots, metric=head["metric"], arm=arm, reference=reference)
-    row = {**head, "verdict": str(result.verdict), "warnings": list(result.warnings)}
-    if result.estimate is None or result.check is None:
-        return row
-    estimate, check = result.estimate, result.check
-    drift = estimate.drift_log
-    return {
-        **row,
-        "ratio": math.exp(estimate.log_ratio),
-        "ci_low": math.exp(estimate.low),
-        "ci_high": math.exp(estimate.high),
-        "confidence": estimate.confidence,
-        "p_value": estimate.p_value,
-        "df": estimate.df,
-        "rounds": sum(slot.arm == reference for slot in slots),
-        "hl_ratio": math.exp(check.log_ratio),
-        "hl_confidence": check.confidence,
-        "drift_ratio": None if drift is None else math.exp(drift),
-    }
 
 
 def _plain(
@@ -373,13 +348,7 @@ def _null_checked(results: Sequence[Result], null: str | None) -> list[Result]:
 
 
 def _invalid(result: Result, code: str) -> Result:
-    keep = ("series", "metric", "arm", "reference", "fingerprint")
-    row = {
-        **{name: None for name in contrasts.SCHEMA.names},
-        **{name: (result.contrast or {})[name] for name in keep},
-        "verdict": str(Verdict.INVALID),
-        "warnings": [code],
-    }
+    row = contrasts.without_numbers(result.contrast or {}, Verdict.INVALID, (code,))
     return Result(result.metric, result.arm, result.design, row, None)
 
 

@@ -132,7 +132,7 @@ def make(
         else:
             unpack(plan["package"], plan["version"], plan["sha256"], plan["file"], target)
     except UserError as error:
-        raise UserError(error.what, file=file or None, key=key, cure=error.cure) from None
+        raise error.at(file, key) from None
 
 
 # --- drafts that fit ------------------------------------------------------------------------------

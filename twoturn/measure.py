@@ -138,8 +138,7 @@ def _check_attached(loaded: Loaded, name: str) -> None:
     try:
         api_key(entry.api_key_env)
     except UserError as error:
-        key = f"servers.{name}.api_key_env"
-        raise UserError(error.what, file=loaded.file, key=key, cure=error.cure) from None
+        raise error.at(loaded.file, f"servers.{name}.api_key_env") from None
     if not servers.is_open(entry.attach):
         raise UserError(
             f"nobody answers at {entry.attach}",
@@ -194,8 +193,7 @@ def _check_draft(loaded: Loaded, series: Series, arm: Arm) -> None:
         elif arm.speculation == "mtp":
             making.check_head(target)
     except UserError as error:
-        key = f"series.{series.name}.arms.{arm.name}"
-        raise UserError(error.what, file=loaded.file, key=key, cure=error.cure) from None
+        raise error.at(loaded.file, f"series.{series.name}.arms.{arm.name}") from None
 
 
 def _server_python(loaded: Loaded, server: str, say: Say) -> Path | None:

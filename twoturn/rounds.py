@@ -13,7 +13,6 @@ from twoturn import cells, contrasts, plan
 from twoturn.article.view import View
 from twoturn.campaign import Loaded
 from twoturn.errors import UserError
-from twoturn.judging.own_cells import as_slots
 from twoturn.stats import pair_fit
 from twoturn.stats.base import Estimate, Refusal
 from twoturn.stats.planning import MAX_ROUNDS, rounds_needed
@@ -82,7 +81,7 @@ def _noise(table: pd.DataFrame, series: plan.Series, metric: str, arm: str) -> N
     found: Estimate | Refusal = (
         Refusal(faults[0])
         if faults
-        else pair_fit.estimate(as_slots(own), arm=arm, reference=series.reference)
+        else pair_fit.estimate(contrasts.as_slots(own), arm=arm, reference=series.reference)
     )
     rounds = own["round"].nunique()
     if isinstance(found, Refusal):

@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
 
 from prometheus_client.parser import text_string_to_metric_families
 
 from twoturn import client
+from twoturn.engines.base import Engine, Telemetry, count
+from twoturn.plan import Arm
 from twoturn.servers import Running
+from twoturn.stream import Answer
 
 SETTLE_S = 1.0  # a server may count a request a moment after its last token
 POLL_S = 0.05
@@ -39,6 +43,29 @@ class Counters:
         before, self.last = self.last, now
         gain = {name: value - before.get(name, 0.0) for name, value in now.items()}
         return gain if gain.get(self.requests) == 1 else {}
+
+
+class Counted(Engine):
+    """A server of which `/metrics` in Prometheus' format tells all; `requests` is the name there
+    that counts finished requests. One is made for each cell."""
+
+    requests: ClassVar[str]
+
+    def __init__(self) -> None:
+        self.counters: Counters | None = None
+
+    def read_back(self, running: Running, arm: Arm) -> tuple[dict[str, Any], list[str]]:
+        self.counters = Counters(lambda: prometheus(running), self.requests)
+        return {}, []
+
+    def telemetry(self, answer: Answer, log: str) -> Telemetry:
+        gained = self.counters.gained() if self.counters else {}
+        emitted = count((answer.usage or {}).get("completion_tokens"))
+        return self.figures(emitted, gained) if gained and emitted else Telemetry()
+
+    def figures(self, emitted: int, gained: Reading) -> Telemetry:
+        """The figures of one request of `emitted` tokens, from what it added to the counters."""
+        raise NotImplementedError
 
 
 def prometheus(running: Running) -> dict[str, float]:

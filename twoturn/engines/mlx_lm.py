@@ -9,8 +9,8 @@ block: D is null, hence accept rate and effective block size too. Block size B i
 
 `/health` says ok before the model is loaded, so only an answer counts as ready. Greedy text of a
 warm second turn with a draft may differ from the cold one: the prompt cache that 0.32.2 stores
-after a draft can hold one token less than its key says. Models whose cache cannot be trimmed
-(Qwen3.5) answer nothing with a draft.
+after a draft can hold one token less than its key says; such a row is `wrong_when_warm`. Models
+whose cache cannot be trimmed (Qwen3.5) answer nothing with a draft.
 """
 
 from __future__ import annotations

@@ -17,17 +17,14 @@ If another request was served meanwhile, all of it is null. Block size B is
 from __future__ import annotations
 
 import os
-from typing import Any
 
 from pydantic import Field
 
-from twoturn.engines.base import Engine, Place, Settings, Telemetry, count, rate
-from twoturn.engines.counters import Counters, prometheus
+from twoturn.engines.base import Place, Settings, Telemetry, count, rate
+from twoturn.engines.counters import Counted, Reading
 from twoturn.plan import Arm
-from twoturn.servers import Launch, Running, clean_env
-from twoturn.stream import Answer
+from twoturn.servers import Launch, clean_env
 
-REQUESTS = "sglang:num_requests_total"
 _ALGORITHMS = {"mtp": "NEXTN", "dflash": "DFLASH", "draft": "STANDALONE", "ngram": "NGRAM"}
 
 
@@ -39,7 +36,7 @@ class SgLangSettings(Settings):
     start_deadline_s: float = Field(1800.0, gt=0, allow_inf_nan=False)
 
 
-class SgLang(Engine):
+class SgLang(Counted):
     """`sglang.launch_server`, from an environment of its own or found on the machine."""
 
     name = "sglang"
@@ -47,9 +44,7 @@ class SgLang(Engine):
     mtp_head = "either"
     modes = ("none", "mtp", "dflash", "draft", "ngram")
     Settings = SgLangSettings
-
-    def __init__(self) -> None:
-        self.counters: Counters | None = None
+    requests = "sglang:num_requests_total"
 
     def launch(self, arm: Arm, place: Place) -> Launch:
         chosen = self.Settings.model_validate(arm.settings)
@@ -85,15 +80,7 @@ class SgLang(Engine):
             settings=chosen.model_dump(),
         )
 
-    def read_back(self, running: Running, arm: Arm) -> tuple[dict[str, Any], list[str]]:
-        self.counters = Counters(lambda: prometheus(running), REQUESTS)
-        return {}, []
-
-    def telemetry(self, answer: Answer, log: str) -> Telemetry:
-        gained = self.counters.gained() if self.counters else {}
-        emitted = count((answer.usage or {}).get("completion_tokens"))
-        if not gained or not emitted:
-            return Telemetry()
+    def figures(self, emitted: int, gained: Reading) -> Telemetry:
         cycles = count(gained.get("sglang:spec_verify_calls_total")) or None
         return Telemetry(
             ttft_s=rate(gained.get("sglang:time_to_first_token_seconds_sum")),

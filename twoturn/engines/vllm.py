@@ -22,13 +22,11 @@ from typing import Any
 
 from pydantic import Field
 
-from twoturn.engines.base import Engine, Place, Settings, Telemetry, count, rate
-from twoturn.engines.counters import Counters, prometheus
+from twoturn.engines.base import Place, Settings, Telemetry, count, rate
+from twoturn.engines.counters import Counted, Reading
 from twoturn.plan import Arm
-from twoturn.servers import Launch, Running, clean_env
-from twoturn.stream import Answer
+from twoturn.servers import Launch, clean_env
 
-REQUESTS = "vllm:request_success_total"
 _METHODS = {"mtp": "mtp", "dflash": "dflash", "draft": "draft_model", "ngram": "ngram"}
 
 
@@ -40,7 +38,7 @@ class VllmSettings(Settings):
     start_deadline_s: float = Field(1800.0, gt=0, allow_inf_nan=False)
 
 
-class Vllm(Engine):
+class Vllm(Counted):
     """`vllm serve`, from an environment of its own or found on the machine."""
 
     name = "vllm"
@@ -48,9 +46,7 @@ class Vllm(Engine):
     mtp_head = "either"
     modes = ("none", "mtp", "dflash", "draft", "ngram")
     Settings = VllmSettings
-
-    def __init__(self) -> None:
-        self.counters: Counters | None = None
+    requests = "vllm:request_success_total"
 
     def launch(self, arm: Arm, place: Place) -> Launch:
         chosen = self.Settings.model_validate(arm.settings)
@@ -85,15 +81,7 @@ class Vllm(Engine):
             settings=chosen.model_dump(),
         )
 
-    def read_back(self, running: Running, arm: Arm) -> tuple[dict[str, Any], list[str]]:
-        self.counters = Counters(lambda: prometheus(running), REQUESTS)
-        return {}, []
-
-    def telemetry(self, answer: Answer, log: str) -> Telemetry:
-        gained = self.counters.gained() if self.counters else {}
-        emitted = count((answer.usage or {}).get("completion_tokens"))
-        if not gained or not emitted:
-            return Telemetry()
+    def figures(self, emitted: int, gained: Reading) -> Telemetry:
         spec = "vllm:spec_decode_num_"
         cycles = count(gained.get(f"{spec}drafts_total"))
         accepted = count(gained.get(f"{spec}accepted_tokens_total"))

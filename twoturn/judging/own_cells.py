@@ -13,17 +13,13 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from twoturn import config, contrasts
+from twoturn import config, contrasts, plan
 from twoturn.cells import JOINED
 from twoturn.errors import UserError
 from twoturn.judging.rows import columns, unreadable
 from twoturn.judging.study import MAX_RUNS, Arm, Recorded, Series, Study, metric_of
-from twoturn.stats.base import Slot
 
 COLUMNS = (*contrasts.COLUMNS, "position", "load_s")
-
-CHAT = ("decode_tok_s", "ttft_s")
-CONVERSATION = ("conversation_s", "turn2_ttft_s", "decode_tok_s")
 
 
 def is_one(columns: Sequence[str]) -> bool:
@@ -81,7 +77,7 @@ def _study(
             key="fingerprint",
             cure=f"judge one of them: --where fingerprint={prints[0]}",
         )
-    usual = CONVERSATION if cells["turn"].max() > 1 else CHAT
+    usual = plan.METRICS["conversation" if cells["turn"].max() > 1 else "chat"]
     metrics = usual if metric is None else (metric_of(metric, str(file), "--metric"),)
     orders = _orders(rounds)
     arms = tuple(dict.fromkeys(arm for order in orders.values() for arm in order))
@@ -115,9 +111,9 @@ def _study(
         orders=orders,
     )
     table = contrasts.slots(cells, series)
+    sound = table[table["reason"].isna()]
     slots = {
-        metric: as_slots(table[(table["metric"] == metric) & table["reason"].isna()])
-        for metric in metrics
+        metric: tuple(contrasts.as_slots(sound[sound["metric"] == metric])) for metric in metrics
     }
     return Study(
         name=name,
@@ -132,15 +128,6 @@ def _study(
         null_arm=series.null_arm,
         fingerprint=prints[0],
         contrasts=tuple(contrasts.from_cells(cells, [series]).to_pylist()),
-    )
-
-
-def as_slots(table: pd.DataFrame) -> tuple[Slot, ...]:
-    """Rows of contrasts.SLOT_COLUMNS as slots."""
-    names = ("arm", "round", "session_id", "time_s", "value")
-    return tuple(
-        Slot(str(arm), int(number), str(session), float(time_s), float(value))
-        for arm, number, session, time_s, value in zip(*(table[n] for n in names), strict=True)
     )
 
 
