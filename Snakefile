@@ -25,7 +25,7 @@ shell.prefix(
     f"PYTHONPATH={shlex.quote(str(ROOT))}; "
 )
 
-from twoturn import campaign, measure, reasons, session
+from twoturn import campaign, preflight, reasons, session
 from twoturn.errors import UserError
 
 if not workflow.configfiles:
@@ -81,9 +81,7 @@ onstart:
     ]
     try:
         _, MACHINE = session.begin()
-        measure.preflight(
-            LOADED, missing, lambda line: print(line, file=sys.stderr)
-        )
+        preflight.check(LOADED, missing, lambda line: print(line, file=sys.stderr))
     except UserError as error:
         sys.exit(f"twoturn: {error}")
 

@@ -7,7 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-from twoturn import campaign, measure, progress, reasons, session
+from twoturn import bench, campaign, measure, preflight, progress, reasons, session
 from twoturn.errors import UserError
 
 
@@ -34,7 +34,7 @@ def main() -> int:
             return 130
 
 
-def run(wanted: argparse.Namespace, root: Path, say: measure.Say) -> int:
+def run(wanted: argparse.Namespace, root: Path, say: bench.Say) -> int:
     loaded = campaign.load(wanted.campaign, root)
     series = loaded.one(wanted.series)
     if wanted.round not in reasons.missing_rounds(series, root):
@@ -53,7 +53,7 @@ def run(wanted: argparse.Namespace, root: Path, say: measure.Say) -> int:
     machine = None
     if sitting is None:  # started by hand, without the workflow
         sitting, machine = session.begin()
-        measure.preflight(loaded, [series], say)
+        preflight.check(loaded, [series], say)
     else:
         # An interrupt unwinds the servers; a second process must never measure beside the next run.
         session.watch(sitting, lambda: os.kill(os.getpid(), signal.SIGTERM))

@@ -4,7 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from twoturn import campaign, measure
+from twoturn import campaign, preflight
 from twoturn.errors import run
 
 
@@ -13,7 +13,7 @@ def main() -> None:
     parser.add_argument("--campaign", required=True, help="campaign file")
     wanted = parser.parse_args()
     loaded = campaign.load(wanted.campaign, Path.cwd())
-    measure.preflight(loaded, loaded.plan.series, print)
+    preflight.check(loaded, loaded.plan.series, print)
     print("Everything is here.")
 
 

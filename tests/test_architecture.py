@@ -26,12 +26,16 @@ stream
 metrics
 client
 session guard servers tokens reasons
+messages
 workloads text_gate
 engines.base
 engines.counters
 engines.*
 engines
 campaign
+bench
+exchange preflight
+sending cold_texts
 measure progress doctor
 stats.base
 stats.ols stats.hodges_lehmann
@@ -71,7 +75,7 @@ MEASURING = {
     "servers",
     "engines",
     "text_gate",
-    "measure",
+    *("bench", "exchange", "preflight", "sending", "cold_texts", "measure"),
 }
 ANALYSIS = {
     *("stats", "earlier", "contrasts", "claim_kinds", "claims", "judging", "judge", "rounds"),

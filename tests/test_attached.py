@@ -17,7 +17,7 @@ from tests.conftest import COMMAND, Tree, parsed
 from tests.test_contrasts import CHAT, NULL, Series, cells_of, series_of
 from tests.test_engines import PLAIN
 from tests.test_servers import foreign
-from twoturn import cells, client, contrasts, engines, measure, plan, servers
+from twoturn import cells, client, contrasts, engines, measure, plan, preflight, sending, servers
 from twoturn.engines.attached import Attached, api_key
 from twoturn.engines.omlx import Omlx
 from twoturn.engines.vllm import Vllm
@@ -49,7 +49,7 @@ def measured(tree: Tree, data: Data, tmp_path: Path) -> Measure:
         series = loaded.plan.one("first")
         me = psutil.Process()
         session = Session("test", me.pid, me.create_time())
-        measure.preflight(loaded, [series], print)
+        preflight.check(loaded, [series], print)
         rows = []
         for number in numbers:
             measure.run_round(loaded, series, number, session, tmp_path / "log", print)
@@ -77,7 +77,7 @@ def test_a_prompt_that_its_cache_knew_is_told_and_valid(measured: Measure, tree:
         measured(port, 1)
         shutil.rmtree(tree.root / "results")
         (row,) = measured(port, 1)
-    assert row["cached_tokens"] > measure.COLD_TOKENS
+    assert row["cached_tokens"] > sending.COLD_TOKENS
     assert (row["status"], row["reason"]) == (
         "ok",
         f"{row['cached_tokens']} tokens of a new prompt came from a cache",

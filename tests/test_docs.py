@@ -20,7 +20,17 @@ PAGES = {page.name: page.read_text(encoding="utf-8") for page in sorted(DOCS.glo
 SCHEMA: dict[str, Any] = json.loads(
     (ROOT / "workflow" / "schemas" / "campaign.schema.json").read_text(encoding="utf-8")
 )
-OBJECTS: dict[str, Any] = {"Campaign": SCHEMA, **SCHEMA["$defs"]}
+DEFS: dict[str, Any] = SCHEMA["$defs"]
+KINDS = {name: entry for name, entry in DEFS.items() if "kind" in entry["properties"]}
+SHARED = set.intersection(*(set(entry["properties"]) for entry in KINDS.values()))
+OBJECTS: dict[str, Any] = {
+    "Campaign": SCHEMA,
+    "Workload": {
+        **KINDS["Chat"],
+        "properties": {k: KINDS["Chat"]["properties"][k] for k in SHARED},
+    },
+    **{name: entry for name, entry in DEFS.items() if name not in KINDS},
+}
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 MISTAKE = re.compile(r"```diff\n(.*?)```\n```text\n(.*?)\n```", re.DOTALL)
 
@@ -81,11 +91,23 @@ def test_the_state_of_the_machine_is_told() -> None:
 
 @pytest.mark.parametrize("name", OBJECTS)
 def test_every_key_is_told_with_its_default_and_no_other(name: str) -> None:
-    table = rows(section("campaign.md", name))
-    keys = [key for row in table for key in quoted(row[0])]
-    assert sorted(keys) == sorted(OBJECTS[name]["properties"])
+    text, _, _ = section("campaign.md", name).partition("\n### ")
+    every_key_is_told(text, OBJECTS[name], set(OBJECTS[name]["properties"]))
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_every_kind_of_workload_tells_what_the_others_have_not(name: str) -> None:
+    _, found, rest = section("campaign.md", "Workload").partition(f"\n### {name}\n")
+    assert found, name
+    text, _, _ = rest.partition("\n### ")
+    every_key_is_told(text, KINDS[name], set(KINDS[name]["properties"]) - SHARED)
+
+
+def every_key_is_told(text: str, entry: dict[str, Any], keys: set[str]) -> None:
+    table = rows(text)
+    assert sorted(key for row in table for key in quoted(row[0])) == sorted(keys)
     for key, default, meaning in table:
-        assert default == told_default(OBJECTS[name], key.strip("`")), key
+        assert default == told_default(entry, key.strip("`")), key
         assert meaning
 
 

@@ -14,12 +14,13 @@ from hypothesis import strategies as st
 
 from tests.conftest import SCRIPTED, parsed
 from tests.test_stream import load_capture
-from twoturn import client, config, engines, measure, servers
+from twoturn import client, config, engines, servers
 from twoturn.engines import Engine, Place, Telemetry, scale
 from twoturn.engines.base import count, rate
 from twoturn.engines.command import Command
 from twoturn.engines.mlx_vlm import MlxVlm
 from twoturn.errors import UserError
+from twoturn.exchange import Exchange
 from twoturn.plan import Arm
 from twoturn.servers import Launch, Running
 from twoturn.stream import Answer, parse
@@ -291,7 +292,7 @@ def test_an_infinite_count_is_none() -> None:
 def test_whether_the_asked_mode_ran(telemetry: Telemetry, asked: Any, status: str | None) -> None:
     running = servers.Running("", "m", 1, 0.1, Path("log"))
     arm = replace(PLAIN, speculation=asked)
-    sender = measure._Sender(None, MlxVlm(), arm, running, None, 8)  # type: ignore[arg-type]
+    sender = Exchange(None, MlxVlm(), arm, running, None, 8)  # type: ignore[arg-type]
     fault = sender._fault(telemetry, 0.0)
     assert (fault and fault[0]) == status
 

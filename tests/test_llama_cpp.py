@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tests.conftest import Tree
 from tests.test_stream import load_capture
-from twoturn import checkpoints, client, measure, metrics
+from twoturn import checkpoints, client, metrics, preflight
 from twoturn.engines import Place, ReadsOtherFiles, scale
 from twoturn.engines.llama_cpp import LlamaCpp, verify_rounds
 from twoturn.errors import UserError
@@ -113,7 +113,7 @@ def test_a_missing_gguf_file_is_told_before_anything_is_measured(
     loaded = tree.load()
     assert loaded.recipes["servers"]["one"]["version"] == "0.10434.0"
     with pytest.raises(UserError) as caught:
-        measure.preflight(loaded, [loaded.plan.one("first")], print)
+        preflight.check(loaded, [loaded.plan.one("first")], print)
     assert str(caught.value) == (
         "campaign.yaml: series.first.arms.plain: one cannot read small: small holds no GGUF file; "
         "put one beside its config.json, or make one: {make: {from: small, gguf: f16}}"

@@ -25,6 +25,7 @@ from twoturn import (
     machine,
     measure,
     metrics,
+    preflight,
     servers,
 )
 from twoturn.engines import Place, Telemetry, omlx, scale
@@ -503,7 +504,7 @@ def rounds(
         tree.write(data)
         loaded = tree.load()
         series = loaded.plan.one("first")
-        measure.preflight(loaded, [series], print)
+        preflight.check(loaded, [series], print)
         this = psutil.Process()
         sitting = Session("s", this.pid, this.create_time())
         measure.run_round(loaded, series, 1, sitting, tmp_path / "logs", print)
@@ -613,14 +614,14 @@ def test_a_missing_program(tree: Tree, data: Data, tmp_path: Path) -> None:
     loaded = tree.load()
     program.unlink()
     with pytest.raises(UserError, match=r"omlx: lock 0\.6\.4, here not found"):
-        measure.preflight(loaded, loaded.plan.series, print)
+        preflight.check(loaded, loaded.plan.series, print)
 
 
 def test_a_target_without_a_head(tree: Tree, data: Data, tmp_path: Path) -> None:
     tree.write(with_omlx(data, str(pretended(tmp_path, "0.6.4")), speculation="mtp"))
     loaded = tree.load()
     with pytest.raises(UserError) as caught:
-        measure.preflight(loaded, loaded.plan.series, print)
+        preflight.check(loaded, loaded.plan.series, print)
     assert str(caught.value) == (
         "campaign.yaml: series.first.arms.plain: the target's config.json names no MTP head of its "
         "own; take a checkpoint that was converted with its head"
@@ -648,7 +649,7 @@ def test_the_campaign_of_the_mac_is_planned_anywhere() -> None:
 def test_the_campaign_of_the_mac_is_measured_there() -> None:
     loaded = campaign.load(M4MAX, ROOT)
     with pytest.raises(UserError) as caught:
-        measure.preflight(loaded, loaded.plan.series, print)
+        preflight.check(loaded, loaded.plan.series, print)
     line = str(caught.value)
     start = "locks/m4max.json: this campaign is measured on Apple M4 Max with 128 GB (metal), and "
     assert line.startswith(start)
@@ -660,7 +661,7 @@ def test_its_machine_has_to_write_the_lock_first(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(machine, "facts", lambda: {**known, "os": "macOS 26.0", "os_build": "25A"})
     loaded = campaign.load(M4MAX, ROOT)
     with pytest.raises(UserError) as caught:
-        measure.preflight(loaded, loaded.plan.series, print)
+        preflight.check(loaded, loaded.plan.series, print)
     line = str(caught.value)
     assert "os: lock None, here macOS 26.0; os_build: lock None, here 25A" in line
     assert line.endswith("`make lock MACHINE=m4max CAMPAIGN=campaigns/omlx-m4max.yaml`")

@@ -71,7 +71,7 @@ def rename_checkpoint(campaign: Data, recipes: Data, facts: Data) -> None:
         pytest.param(lambda c, r, f: c["checkpoints"]["small"].update(path="/x"), id="moved"),
         pytest.param(rename_checkpoint, id="name-of-a-checkpoint"),
         pytest.param(
-            lambda c, r, f: c["series"]["first"]["workload"].update(turn_tokens=64, seed=7),
+            lambda c, r, f: c["series"]["first"]["workload"].update(prompts=1, seed=7),
             id="a-default-written-out",
         ),
         pytest.param(

@@ -11,6 +11,7 @@ import pytest
 
 from tests.workflow import REPOSITORY, Clone, measured_for_real, rounds_of
 from twoturn import campaign, config, engines, servers, tokens, workloads
+from twoturn.messages import as_sent
 
 pytestmark = pytest.mark.slow
 
@@ -108,8 +109,8 @@ def test_the_servers_own_figures_agree_with_the_cells(
             send_warm_up(running, series.workload, text, tokenizer)
             (dialogue,) = workloads.dialogues(series.workload, text, tokenizer, "01-round")
             messages = []
-            for turn, user in enumerate(dialogue.messages, start=1):
-                messages.append({"role": "user", "content": user})
+            for turn, said in enumerate(dialogue.turns, start=1):
+                messages += as_sent(said)
                 answer = ask(running, messages, series.workload.max_tokens)
                 timings, row = answer["timings"], seen[turn]
                 assert timings["draft_rounds"] == row["verify_cycles"]
@@ -124,9 +125,8 @@ def test_the_servers_own_figures_agree_with_the_cells(
 def send_warm_up(
     running: servers.Running, workload: config.Workload, text: str, tokenizer: Any
 ) -> None:
-    one = workload.model_copy(update={"kind": "chat", "turns": 1})
-    (dialogue,) = workloads.dialogues(one, text, tokenizer, "01-round-warmup")
-    ask(running, [{"role": "user", "content": dialogue.messages[0]}], 32)
+    dialogue = workloads.warm_up(workload, text, tokenizer, "01-round-warmup")
+    ask(running, as_sent(dialogue.turns[0]), 32)
 
 
 def ask(running: servers.Running, messages: list[Any], max_tokens: int) -> dict[str, Any]:

@@ -14,8 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.conftest import COMMAND, Tree
-from twoturn import cells, claims, contrasts, measure, text_gate
+from twoturn import bench, cells, claims, cold_texts, contrasts, measure, text_gate
 from twoturn.claims import reason_fields
+from twoturn.messages import message
 from twoturn.plan import Arm
 from twoturn.session import Session
 from twoturn.text_gate import Finding, Request, examine, first_difference, unspeculated
@@ -31,7 +32,7 @@ def arm(name: str, speculation: str = "none", **more: Any) -> Arm:
 
 PLAIN = arm("plain")
 DRAFT = arm("draft", "draft", block_size=4, draft="d")
-ASKED = (("user", "1 2 3"),)
+ASKED = (message("user", "1 2 3"),)
 
 
 @dataclass
@@ -95,7 +96,7 @@ def test_other_checkpoints_and_other_messages_are_not_compared() -> None:
     requests = [
         Request(PLAIN, ASKED, "x"),
         Request(arm("q4", checkpoint="d"), ASKED, "y"),
-        Request(PLAIN, (*ASKED, ("assistant", "x"), ("user", "4")), "z"),
+        Request(PLAIN, (*ASKED, message("assistant", "x"), message("user", "4")), "z"),
     ]
     assert examine(requests, [PLAIN], cold) == [Finding("identical")] * 3
     assert cold.asked == []
@@ -225,17 +226,17 @@ def test_no_server_is_started_in_a_mode_that_it_does_not_have(
     measured(tree)
     loaded = tree.load()
     series = loaded.plan.series[0]
-    this = measure.Round(
+    this = bench.Round(
         *(loaded, series, 1, Session("s", os.getpid(), 0.0), True),
         *({"one": None}, "", tree.root, print),
     )
-    cold, started = measure._Cold(this), list[str]()
+    cold, started = cold_texts._Cold(this), list[str]()
     monkeypatch.setattr(cold, "_ask", lambda arm, _: started.append(arm.speculation))
     plain = unspeculated(series.arm("stale"), series.arms)
     assert plain is not None
     cold(plain, ASKED)
     monkeypatch.setattr("twoturn.engines.command.Command.modes", ("draft",))
-    cold(plain, (("user", "another question"),))
+    cold(plain, (message("user", "another question"),))
     assert started == ["none"]
 
 

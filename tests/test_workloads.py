@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from twoturn import tokens, workloads
-from twoturn.config import Workload
+from twoturn.config import Chat, Conversation
+from twoturn.messages import as_sent
 from twoturn.workloads import Dialogue, dialogues, nonce
 
 ROOT = Path(__file__).parents[1]
@@ -21,15 +22,23 @@ ACCENTED = "Zażółć gęślą jaźń 🦀 i coś więcej, 漢字. " * 300
 
 
 def made(key: str = "01", text: str = TEXT, /, **workload: Any) -> list[Dialogue]:
-    return dialogues(Workload(**{"kind": "chat"} | workload), text, TOKENIZER, key)
+    kind = Conversation if "turns" in workload else Chat
+    return dialogues(kind(**{"kind": "chat"} | workload), text, TOKENIZER, key)
 
 
 NONCE = 10  # letters
 
 
+def texts(dialogue: Dialogue) -> tuple[str, ...]:
+    """What the user says in each turn."""
+    said = [as_sent(turn) for turn in dialogue.turns]
+    assert all([one["role"] for one in turn] == ["user"] for turn in said)
+    return tuple(turn[0]["content"] for turn in said)
+
+
 def bare(dialogue: Dialogue) -> tuple[str, ...]:
-    """Its messages without the nonce."""
-    first, *later = dialogue.messages
+    """What the user says without the nonce."""
+    first, *later = texts(dialogue)
     return (first[NONCE:], *later)
 
 
@@ -38,7 +47,7 @@ def test_prompts_have_the_wanted_number_of_tokens(wanted: int) -> None:
     assert TOKENIZER is not None
     for dialogue in made(prompts=3, prompt_tokens=wanted):
         assert dialogue.prompt_tokens == wanted
-        message = {"role": "user", "content": dialogue.messages[0]}
+        message = {"role": "user", "content": texts(dialogue)[0]}
         assert len(TOKENIZER.encode(TOKENIZER.render([message]))) == wanted
 
 
@@ -53,7 +62,7 @@ def test_letters_are_not_cut() -> None:
     for wanted in range(290, 320):
         (dialogue,) = made("01", ACCENTED, prompt_tokens=wanted)
         assert dialogue.prompt_tokens == wanted
-        assert "\ufffd" not in dialogue.messages[0]
+        assert "\ufffd" not in texts(dialogue)[0]
 
 
 def test_a_length_that_cannot_be_had_is_refused() -> None:
@@ -73,7 +82,7 @@ def test_rounds_differ_in_the_nonce_alone() -> None:
         made("02", prompts=3, prompt_tokens=256),
     )
     for one, other in zip(first, second, strict=True):
-        assert one.messages[0] != other.messages[0]
+        assert texts(one)[0] != texts(other)[0]
         short, long = sorted((bare(one)[0], bare(other)[0]), key=len)
         # the nonces' own tokens may differ in number, which the text makes up for
         assert long.startswith(short[:-40])
@@ -84,7 +93,7 @@ def test_a_nonce_begins_the_prompt_and_is_the_same_for_all_arms() -> None:
     """An arm is no argument: what differs is the seed, the round and the prompt."""
     first = made("01", prompts=4, seed=3)
     for index, dialogue in enumerate(first):
-        assert dialogue.messages[0].startswith(nonce(3, "01", index))
+        assert texts(dialogue)[0].startswith(nonce(3, "01", index))
     assert first == made("01", prompts=4, seed=3)
 
 
@@ -114,8 +123,8 @@ def test_more_prompts_do_not_change_the_first_ones() -> None:
 def test_turns_go_on_in_the_text() -> None:
     assert TOKENIZER is not None
     (dialogue,) = made(kind="conversation", turns=3, prompt_tokens=100, turn_tokens=40)
-    assert len(dialogue.messages) == 3
-    later = dialogue.messages[1:]
+    assert len(texts(dialogue)) == 3
+    later = texts(dialogue)[1:]
     assert [len(TOKENIZER.encode(text)) for text in later] == pytest.approx([40, 40], abs=2)
     (longer,) = made(prompt_tokens=400)
     assert bare(longer)[0].startswith("".join(bare(dialogue)))
@@ -125,7 +134,7 @@ def test_a_short_text_is_used_more_than_once() -> None:
     text = "A short text about nothing at all, told in one line. "
     (dialogue,) = made("01", text, prompt_tokens=900)
     assert dialogue.prompt_tokens == 900
-    assert dialogue.messages[0].count("A short text") > 10
+    assert texts(dialogue)[0].count("A short text") > 10
 
 
 def test_sections_are_shuffled_and_not_mixed() -> None:
@@ -135,10 +144,10 @@ def test_sections_are_shuffled_and_not_mixed() -> None:
 
 
 def test_without_a_tokenizer_lengths_are_characters() -> None:
-    workload = Workload(kind="conversation", turns=2, prompt_tokens=100, turn_tokens=10)
+    workload = Conversation(kind="conversation", turns=2, prompt_tokens=100, turn_tokens=10)
     (dialogue,) = dialogues(workload, TEXT, None, "01")
     assert dialogue.prompt_tokens is None
-    first, second = dialogue.messages
+    first, second = texts(dialogue)
     each = workloads.CHARACTERS_PER_TOKEN
     assert (len(first), len(second)) == (NONCE + 100 * each, 10 * each)
     assert first.startswith(nonce(7, "01", 0))

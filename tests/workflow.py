@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from twoturn import campaign, measure
+from twoturn import campaign, preflight
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 PARTS = (
@@ -59,7 +59,7 @@ def shared_environments(clone: Clone, file: str) -> None:
     (target / "envs").symlink_to(REPOSITORY / ".twoturn/envs")
     (REPOSITORY / ".twoturn/envs").mkdir(parents=True, exist_ok=True)
     loaded = campaign.load(file, clone.folder)
-    measure.preflight(loaded, loaded.plan.series, print)
+    preflight.check(loaded, loaded.plan.series, print)
 
 
 def measured_for_real(folder: Path, text: str, *targets: str) -> Clone:

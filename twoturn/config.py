@@ -12,7 +12,7 @@ import json
 import re
 from collections.abc import Hashable
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import yaml
 from pydantic import (
@@ -176,27 +176,34 @@ class Checkpoint(_Strict):
         return self
 
 
-class Workload(_Strict):
+class _Workload(_Strict):
     """What the client sends. Prompts are cut from `text` with the target's own tokenizer."""
 
-    kind: Literal["chat", "conversation"]
     text: str = Field("texts/python-topics.txt", description="file that prompts are cut from")
     prompts: int = Field(1, ge=1, le=1000, description="prompts per cell")
     prompt_tokens: int = Field(128, ge=16, le=1_048_576, description="tokens of the first prompt")
-    turns: int = Field(1, ge=1, le=100, description="turns of a conversation")
-    turn_tokens: int = Field(64, ge=8, description="tokens of each later user message")
-    history: Literal["exact"] = Field("exact", description="answers go back as they came")
     max_tokens: int = Field(128, ge=2, le=1_048_576, description="answer length, exact")
     temperature: float = Field(0.0, ge=0, le=2)
     seed: int = Field(7, ge=0, description="of the prompts, the nonces and the order of arms")
 
-    @model_validator(mode="after")
-    def _turns(self) -> Self:
-        if self.kind == "chat" and self.turns != 1:
-            raise ValueError("turns: a chat has one turn; use kind: conversation")
-        if self.kind == "conversation" and self.turns < 2:
-            raise ValueError("turns: a conversation has at least two")
-        return self
+
+class Chat(_Workload):
+    """One request and its answer, for each of several prompts."""
+
+    kind: Literal["chat"]
+    turns: ClassVar[int] = 1
+
+
+class Conversation(_Workload):
+    """Several turns, each with the whole history before it."""
+
+    kind: Literal["conversation"]
+    turns: int = Field(2, ge=2, le=100, description="turns of a conversation")
+    turn_tokens: int = Field(64, ge=8, description="tokens of each later user message")
+    history: Literal["exact"] = Field("exact", description="answers go back as they came")
+
+
+Workload = Annotated[Chat | Conversation, Field(discriminator="kind")]
 
 
 class Arm(_Strict):
@@ -369,8 +376,8 @@ def _first(error: ValidationError, file: str | Path) -> UserError:
     """The first fault that pydantic found, in one line."""
     fault = error.errors()[0]
     path = [str(part) for part in fault["loc"] if part != "[key]"]
+    path, known = _without_tags(path)
     if fault["type"] == "extra_forbidden":
-        known = sorted(_keys_at(path[:-1]))
         near = difflib.get_close_matches(path[-1], known, 1)
         cure = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(known)}"
         return UserError("unknown key", file=file, key=".".join(path), cure=cure)
@@ -378,14 +385,22 @@ def _first(error: ValidationError, file: str | Path) -> UserError:
     return UserError(what[:1].lower() + what[1:], file=file, key=".".join(path) or None)
 
 
-def _keys_at(path: list[str]) -> set[str]:
-    """The keys that the model knows at a place of the file."""
+def _without_tags(path: list[str]) -> tuple[list[str], list[str]]:
+    """A place of the file without the `kind` that pydantic puts after a tagged union's key, and the
+    keys that the model knows beside its last part."""
     schema = Campaign.model_json_schema(by_alias=True)
     here: dict[str, Any] = schema
+    beside: dict[str, Any] = {}
+    told = []
     for part in path:
         here = _resolve(here, schema)
+        if tagged := here.get("discriminator", {}).get("mapping"):
+            here = {"$ref": tagged.get(part, "")}
+            continue
+        told.append(part)
+        beside = here
         here = here.get("properties", {}).get(part) or here.get("additionalProperties") or {}
-    return set(_resolve(here, schema).get("properties", {}))
+    return told, sorted(beside.get("properties", {}))
 
 
 def _resolve(here: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:

@@ -13,13 +13,14 @@ TOLD = 4
 """Changes that are named; another campaign's series of the same name differs in most things."""
 
 
+def is_there(series: Series, number: int, root: Path) -> bool:
+    """Whether all cells of a round are there."""
+    return all((root / cell).is_file() for cell in series.cells(number))
+
+
 def missing_rounds(series: Series, root: Path) -> list[int]:
     """Rounds of which at least one cell is not there."""
-    return [
-        number
-        for number in series.round_numbers()
-        if not all((root / cell).is_file() for cell in series.cells(number))
-    ]
+    return [number for number in series.round_numbers() if not is_there(series, number, root)]
 
 
 def why(series: Series, root: Path) -> str:

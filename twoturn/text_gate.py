@@ -20,10 +20,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
+from twoturn.messages import Messages
 from twoturn.plan import Arm
 
 Verdict: TypeAlias = Literal["identical", "diverges", "wrong_when_warm"]
-Messages: TypeAlias = tuple[tuple[str, str], ...]  # (role, content)
 Cold: TypeAlias = Callable[[Arm, Messages], str | None]
 
 

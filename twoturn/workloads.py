@@ -13,8 +13,9 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from twoturn.config import Workload
+from twoturn.config import Chat, Workload
 from twoturn.errors import UserError
+from twoturn.messages import Messages, message
 from twoturn.tokens import ChatTokenizer
 
 SECTION = "\f"  # form feed between the sections of a text
@@ -24,11 +25,12 @@ CHARACTERS_PER_TOKEN = 4  # where no tokenizer is known
 
 @dataclass(frozen=True)
 class Dialogue:
-    """The user messages of one chat or conversation. `prompt_tokens` counts the first prompt as
-    the server will see it, None where no tokenizer is known."""
+    """One chat or conversation. `turns`: what joins the history before each request.
+    `prompt_tokens` counts the first prompt as the server will see it, None where no tokenizer is
+    known."""
 
     prompt_id: str
-    messages: tuple[str, ...]
+    turns: tuple[Messages, ...]
     prompt_tokens: int | None
 
 
@@ -54,9 +56,25 @@ def _dialogue(
     random.Random(f"{workload.seed}/{index}").shuffle(shuffled)
     source = _Source("\n\n".join(shuffled), tokenizer)
     first = source.first(nonce(workload.seed, nonce_key, index), workload.prompt_tokens)
-    later = [source.next(workload.turn_tokens) for _ in range(workload.turns - 1)]
+    each = workload.turn_tokens if workload.kind == "conversation" else 0
+    later = [source.next(each) for _ in range(workload.turns - 1)]
     count = tokenizer.count([{"role": "user", "content": first}]) if tokenizer else None
-    return Dialogue(f"p{index + 1}", (first, *later), count)
+    turns = tuple((message("user", text),) for text in (first, *later))
+    return Dialogue(f"p{index + 1}", turns, count)
+
+
+def warm_up(
+    workload: Workload, text: str, tokenizer: ChatTokenizer | None, nonce_key: str
+) -> Dialogue:
+    """The request that a server answers before it is measured: a first prompt of the same shape."""
+    shape = workload.model_dump(include=set(Chat.model_fields) - {"kind", "prompts"})
+    (dialogue,) = dialogues(Chat(kind="chat", **shape), text, tokenizer, nonce_key)
+    return dialogue
+
+
+def goes_back(workload: Workload, answer: str) -> Messages:
+    """What of an answer joins the history before the next turn."""
+    return (message("assistant", answer),)
 
 
 def nonce(seed: int, key: str, index: int) -> str:

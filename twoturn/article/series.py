@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from twoturn import contrasts, plan, privacy
+from twoturn import config, contrasts, plan, privacy
 from twoturn.article.data import Data, Gated, Row, SeriesData
 from twoturn.article.view import ROLES, View, code, escape
 from twoturn.claims import N_
@@ -24,7 +24,7 @@ def each_series(data: Data, view: View) -> list[Context]:
 
 def _one(one: SeriesData, view: View) -> Context:
     series, workload = one.series, one.series.workload
-    conversation = workload.kind == "conversation"
+    conversation = workload if isinstance(workload, config.Conversation) else None
     columns = CONVERSATION if conversation else CHAT
     return {
         "name": code(series.name),
@@ -34,7 +34,7 @@ def _one(one: SeriesData, view: View) -> Context:
         "turns": workload.turns,
         "shown_turns": view.number.integer(workload.turns),
         "prompt_tokens": view.tokens(workload.prompt_tokens),
-        "turn_tokens": view.tokens(workload.turn_tokens),
+        "turn_tokens": view.tokens(conversation.turn_tokens) if conversation else None,
         "answer_tokens": view.tokens(workload.max_tokens),
         "temperature": view.number.short(workload.temperature),
         "rounds": view.number.integer(len(one.measured_rounds)),
