@@ -48,8 +48,9 @@ demo: prefetch ## train the embedded checkpoints anew
 example: $(VENV)/.ready ## tell docs/example again from its own cells
 	$(BIN)/python scripts/example.py --into docs/example
 
+# Two at a time, whole workflows one after the other: see tests/conftest.py.
 test: $(VENV)/.dev ## all tests, real servers included
-	$(BIN)/pytest
+	$(BIN)/pytest -n 2 --dist loadgroup --no-loadscope-reorder
 
 check: $(VENV)/.dev ## formatting, lint, types, workflow lint
 	$(BIN)/ruff format --check .

@@ -20,6 +20,21 @@ from twoturn.servers import Launch, clean_env
 settings.register_profile("shared", deadline=None)  # a busy machine fails no test
 settings.load_profile("shared")
 
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """For pytest-xdist: tests of a file share a worker and its fixtures. Those of whole workflows
+    all share one, because there is one lock of the machine, and begin, because they last longest.
+    """
+
+    def whole_workflow(item: pytest.Item) -> bool:
+        return item.get_closest_marker("machine") is not None
+
+    items.sort(key=lambda item: not whole_workflow(item))
+    for item in items:
+        group = "machine" if whole_workflow(item) else item.path.name
+        item.add_marker(pytest.mark.xdist_group(group))
+
+
 SCRIPTED = Path(__file__).parent / "servers" / "scripted.py"
 COMMAND = ["{python}", str(SCRIPTED), "--port", "{port}", "--model", "{model}", "--noise", "0"]
 FACTS = {

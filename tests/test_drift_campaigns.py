@@ -22,7 +22,7 @@ from tests.workflow import Clone
 from twoturn import plan
 from twoturn.article.view import View
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.machine]
 
 CAMPAIGN = """
 name: drifting

@@ -21,7 +21,7 @@ from twoturn.engines import Place
 from twoturn.engines.llama_cpp import LlamaCpp
 from twoturn.plan import Arm
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.machine]
 DEMO = REPOSITORY / "checkpoints" / "demo"
 SMOLLM2 = """
   smollm2:

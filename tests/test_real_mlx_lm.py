@@ -17,7 +17,7 @@ import pytest
 from tests.workflow import Clone, measured_for_real, rounds_of
 from twoturn import campaign
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.machine]
 
 CAMPAIGN = """
 name: real

@@ -13,7 +13,7 @@ from tests.workflow import REPOSITORY, Clone, measured_for_real, rounds_of
 from twoturn import campaign, config, engines, servers, tokens, workloads
 from twoturn.messages import as_sent
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.machine]
 
 CAMPAIGN = """
 name: real

@@ -19,7 +19,7 @@ import pytest
 from tests.workflow import Clone
 from twoturn import campaign, cells
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.machine]
 
 CONFIG = ("--configfile", "campaign.yaml")
 ARTICLE = "reports/scripted/article_en.md"
