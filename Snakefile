@@ -73,12 +73,13 @@ include: "workflow/rules/analysis.smk"
 include: "workflow/rules/report.smk"
 
 
-# The machine is ours until this process ends; a killed run gives it back by itself.
+# The machine is ours until this process ends; a killed run gives it back by itself. Telling
+# disturbs no measurement, so it waits for none.
 onstart:
     global MACHINE
-    missing = [
-        s for s in PLAN.series if not ONLY_TELL and reasons.missing_rounds(s, ROOT)
-    ]
+    if ONLY_TELL:
+        return
+    missing = [s for s in PLAN.series if reasons.missing_rounds(s, ROOT)]
     try:
         _, MACHINE = session.begin()
         preflight.check(LOADED, missing, lambda line: print(line, file=sys.stderr))

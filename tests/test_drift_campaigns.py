@@ -8,6 +8,7 @@ and cannot be told from it; its servers are known by their place in the planned 
 
 from __future__ import annotations
 
+import fcntl
 import re
 import shutil
 from pathlib import Path
@@ -19,7 +20,7 @@ import pytest
 
 from tests.test_comparisons import left_over
 from tests.workflow import Clone
-from twoturn import plan
+from twoturn import plan, session
 from twoturn.article.view import View
 
 pytestmark = [pytest.mark.slow, pytest.mark.machine]
@@ -238,7 +239,11 @@ def test_with_other_versions_the_old_results_are_told_as_old(drifted: Path, tmp_
     file.write_text(bumped)
     table = "results/drifting/claims.parquet"
     only_tell = {"TWOTURN_TELL": "1"}
-    done = clone.snakemake(table, "--configfile", "campaign.yaml", "--cores", "1", env=only_tell)
+    with session.RUN_LOCK.open("r+") as handle:  # telling waits for nobody's measurement
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        done = clone.snakemake(
+            table, "--configfile", "campaign.yaml", "--cores", "1", env=only_tell
+        )
     assert done.returncode == 0, done.stdout + done.stderr
     assert len(list((clone.folder / "results/cells/sound").iterdir())) == 1  # nothing was measured
     view = View("en")

@@ -496,6 +496,7 @@ BAD: list[tuple[str, str | bytes, str, str]] = [
     ("negative", changed(3, "B,2,2,-1"), METRIC, "line 4: value: the value is not a positive"),
     ("null", changed(3, "B,2,2,"), METRIC, "line 4: value: there is no value"),
     ("text", changed(3, "B,2,2,fast"), METRIC, "line 4: value: 'fast' is not a number"),
+    ("text", changed(3, "B,2,2,4_0"), METRIC, "line 4: value: '4_0' is not a number"),
     ("comma", changed(3, 'B,2,2,"51,5"'), METRIC, "write numbers with a decimal point"),
     ("short line", changed(3, "B,2,51"), METRIC, "line 4: 3 fields, and 4 names of columns"),
     ("no arm", changed(3, ",2,2,51"), METRIC, "line 4: the arm has no name; fill in 'arm'"),

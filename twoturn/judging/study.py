@@ -125,6 +125,8 @@ def number(value: Any, file: str, key: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal | str):
         raise UserError("not a number", file=file, key=key, cure=cure)
     try:
+        if "_" in str(value):
+            raise ValueError  # Python would read 4_0 as 40
         found = float(value)
     except (ValueError, OverflowError):
         shown = str(value)[:40]
