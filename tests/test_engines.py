@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,6 +20,7 @@ from twoturn import client, config, engines, servers
 from twoturn.engines import Engine, Place, Telemetry, scale
 from twoturn.engines.base import count, rate
 from twoturn.engines.command import Command
+from twoturn.engines.mlx_lm import MlxLm
 from twoturn.engines.mlx_vlm import MlxVlm
 from twoturn.errors import UserError
 from twoturn.exchange import Exchange
@@ -143,6 +146,30 @@ def test_mlx_vlm_fault_as_recorded() -> None:
     answer = captured("mlx_vlm_dflash_rq3_turn1.sse")
     assert answer.error is not None
     assert told(MlxVlm(), answer) == Telemetry()
+
+
+# mlx-lm
+
+
+def hybrid(folder: Path) -> Path:
+    """The demo's target, which has recurrent layers, under the name that mlx-lm knows."""
+    shutil.copytree(ROOT / "checkpoints/demo/target", folder)
+    config = json.loads((folder / "config.json").read_text())
+    told = {"model_type": "qwen3_5", "text_config": config, "tie_word_embeddings": True}
+    (folder / "config.json").write_text(json.dumps(told))
+    return folder
+
+
+def test_mlx_lm_takes_no_draft_on_a_hybrid_target(tmp_path: Path) -> None:
+    """Its server would answer nothing until the deadline: `tests/captures/mlx-lm/hybrid_draft`."""
+    python, folder = Path(sys.executable), hybrid(tmp_path / "hybrid")
+    drafted = replace(PLAIN, speculation="draft", draft="head")
+    assert MlxLm().refusal(drafted, folder, python) == (
+        "mlx-lm takes back no draft on demo: its ArraysCache cannot be trimmed, and the server "
+        "would answer nothing"
+    )
+    assert MlxLm().refusal(PLAIN, folder, python) is None
+    assert MlxLm().refusal(drafted, ROOT / "checkpoints/demo/llama", python) is None
 
 
 # Any program

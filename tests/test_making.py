@@ -300,6 +300,25 @@ def test_another_tokenizer_of_the_same_size_is_told(tmp_path: Path) -> None:
         making.check_draft(DEMO / "llama", folder, "draft", None)
 
 
+def test_a_head_that_a_converter_left_out_is_told(tmp_path: Path) -> None:
+    """The demo's target names a head in its config.json, and holds it in a file of its own."""
+    with pytest.raises(UserError) as caught:
+        making.check_head(DEMO / "target")
+    assert str(caught.value) == (
+        "the target's config.json names an MTP head and its weights hold none; take a checkpoint "
+        "that was converted with its head"
+    )
+    for name in ("mtp.layers.0.fc.weight", "language_model.mtp.fc.weight", "model.layers.4.fc.w"):
+        folder = changed(tmp_path / name, "target")
+        making.write_weights({name: mx.zeros(1)}, folder)
+        making.check_head(folder)
+    (folder / "model.safetensors").write_bytes(b"no header")
+    with pytest.raises(UserError, match=r"model\.safetensors is no safetensors file"):
+        making.check_head(folder)
+    (folder / "model.safetensors").unlink()  # other formats are not looked into
+    making.check_head(folder)
+
+
 def test_the_trained_block_is_read_where_it_stands(tmp_path: Path) -> None:
     for told, block in (
         ({"block_size": 16, "dflash_config": {}}, 16),

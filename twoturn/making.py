@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     import mlx.core as mx
 
 SCHEMA = 1
+MAX_HEADER = 100 * 2**20  # bytes; what the format allows
 TEXT_TYPE, WRAPPED_TYPE = "qwen3_5_text", "qwen3_5"
 OUTPUT_PROJECTIONS = ("out_proj.weight", "o_proj.weight", "down_proj.weight")
 LAYER = re.compile(r"^(.*\blayers\.)(\d+)(\..*)$")
@@ -173,11 +174,22 @@ def check_draft(target: Path, draft: Path, speculation: str, block_size: int | N
 
 
 def check_head(target: Path) -> None:
-    """Whether a target holds an MTP head of its own. Raises UserError without file and key."""
+    """Whether a target holds an MTP head of its own. Raises UserError without file and key.
+
+    Its config.json may still name a head whose weights a converter left out. A head's tensors are
+    called `mtp.…`, or lie in layers that come after the last (`num_nextn_predict_layers`).
+    """
     config = text_config(target)
     if not any(config.get(key) for key in ("mtp_num_hidden_layers", "num_nextn_predict_layers")):
         raise UserError(
             "the target's config.json names no MTP head of its own",
+            cure="take a checkpoint that was converted with its head",
+        )
+    after = f"layers.{config.get('num_hidden_layers')}."
+    names = tensor_names(target)
+    if names and not any("mtp." in name or after in name for name in names):
+        raise UserError(
+            "the target's config.json names an MTP head and its weights hold none",
             cure="take a checkpoint that was converted with its head",
         )
 
@@ -549,6 +561,20 @@ def read_weights(place: Path) -> Weights:
     if not found:
         raise UserError(f"{place.name} holds no safetensors weights")
     return {name: weight for name, weight in found.items() if "mtp." not in name}
+
+
+def tensor_names(place: Path) -> set[str]:
+    """Names of a checkpoint's tensors, from the headers of its safetensors files. Raises
+    UserError."""
+    found: set[str] = set()
+    for path in sorted(place.glob("*.safetensors")):
+        with path.open("rb") as stream:
+            size = int.from_bytes(stream.read(8), "little")  # of the JSON that follows
+            try:
+                found |= json.loads(stream.read(min(size, MAX_HEADER))).keys()
+            except (ValueError, AttributeError):
+                raise UserError(f"{path.name} is no safetensors file") from None
+    return found - {"__metadata__"}
 
 
 def write_weights(weights: Weights, place: Path) -> None:

@@ -9,7 +9,15 @@ from pydantic import ValidationError
 
 from twoturn.config import Arm, Campaign
 from twoturn.engines.attached import Attached
-from twoturn.engines.base import Engine, LogsLate, Place, ReadsOtherFiles, Telemetry, scale
+from twoturn.engines.base import (
+    Engine,
+    LogsLate,
+    Place,
+    ReadsOtherFiles,
+    Refuses,
+    Telemetry,
+    scale,
+)
 from twoturn.engines.command import Command
 from twoturn.engines.dflash_mlx import DflashMlx
 from twoturn.engines.llama_cpp import LlamaCpp
@@ -37,6 +45,7 @@ __all__ = [
     "LogsLate",
     "Place",
     "ReadsOtherFiles",
+    "Refuses",
     "Telemetry",
     "check",
     "check_versions",

@@ -128,6 +128,15 @@ class ReadsOtherFiles(Protocol):
 
 
 @runtime_checkable
+class Refuses(Protocol):
+    """An adapter whose server can tell, before it is started, that it will not run an arm."""
+
+    def refusal(self, arm: Arm, target: Path, python: Path) -> str | None:
+        """Why an arm on the checkpoint in folder `target` cannot run, None where nothing is known
+        against it; `python` is that of the server's environment."""
+
+
+@runtime_checkable
 class LogsLate(Protocol):
     """An adapter whose server may write to its log after the answer."""
 

@@ -9,14 +9,17 @@ block: D is null, hence accept rate and effective block size too. Block size B i
 
 `/health` says ok before the model is loaded, so only an answer counts as ready. Greedy text of a
 warm second turn with a draft may differ from the cold one: the prompt cache that 0.32.2 stores
-after a draft can hold one token less than its key says; such a row is `wrong_when_warm`. Models
-whose cache cannot be trimmed (Qwen3.5) answer nothing with a draft.
+after a draft can hold one token less than its key says; such a row is `wrong_when_warm`. A target
+whose cache cannot be trimmed (recurrent layers, as in Qwen3.5) answers nothing with a draft, so
+mlx-lm is asked before (`mlx_lm_trims.py`) and the arm refused.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import subprocess
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +31,8 @@ from twoturn.servers import Launch, Running, clean_env
 from twoturn.stream import Answer
 
 COUNTED = Path(__file__).with_name("mlx_lm_counted.py")
+TRIMS = Path(__file__).with_name("mlx_lm_trims.py")
+TRIMS_S = 120.0  # it imports mlx-lm and reads no weights
 _SAID = re.compile(r"^TWOTURN (\{.*\})$", re.MULTILINE)
 
 
@@ -44,6 +49,17 @@ class MlxLm(Engine):
     name = "mlx-lm"
     modes = ("none", "draft")
     Settings = MlxLmSettings
+
+    def refusal(self, arm: Arm, target: Path, python: Path) -> str | None:
+        if arm.speculation == "none":
+            return None
+        stuck = untrimmable(target, python)
+        return (
+            f"mlx-lm takes back no draft on {arm.checkpoint}: its {', '.join(stuck)} cannot be "
+            "trimmed, and the server would answer nothing"
+            if stuck
+            else None
+        )
 
     def launch(self, arm: Arm, place: Place) -> Launch:
         chosen = self.Settings.model_validate(arm.settings)
@@ -78,3 +94,17 @@ class MlxLm(Engine):
             return Telemetry()
         steps = tokens - accepted
         return Telemetry(cycles=steps, accepted=accepted, target_steps=steps)
+
+
+def untrimmable(target: Path, python: Path) -> list[str]:
+    """Kinds of cache of a checkpoint that mlx-lm cannot trim; [] too where it cannot load it, of
+    which its server's own log tells more."""
+    argv = [str(python), "-P", str(TRIMS), str(target)]
+    with tempfile.TemporaryDirectory() as home:
+        env = clean_env(Path(home), Path(home))
+        try:
+            ended = subprocess.run(argv, capture_output=True, text=True, env=env, timeout=TRIMS_S)
+            found: list[str] = json.loads(ended.stdout) if ended.returncode == 0 else []
+        except (OSError, ValueError, subprocess.TimeoutExpired):
+            return []
+    return found
