@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.conftest import SCRIPTED, parsed
+from tests.conftest import RECIPES, SCRIPTED, parsed, planned
 from tests.test_stream import load_capture
 from twoturn import client, config, engines, servers
-from twoturn.engines import Engine, Place, Telemetry, scale
+from twoturn.engines import Engine, Place, Telemetry, contradiction, scale
 from twoturn.engines.base import count, rate
 from twoturn.engines.command import Command
 from twoturn.engines.mlx_lm import MlxLm
@@ -274,6 +274,89 @@ def test_draft_share_is_not_accept_rate() -> None:
     assert row["accept_rate"] == pytest.approx(121 / 300)
 
 
+def test_acceptance_has_three_meanings() -> None:
+    """401 tokens in 60 rounds: 85 % of the output was drafted, which at a block of 16 is 38 % of
+    the drafts, and 6.7 tokens a round. Without the drafted count there is no rate."""
+    counts = Telemetry(cycles=60, drafted=60 * 15, accepted=341, target_steps=60)
+    row = scale(counts, 401)
+    assert row["draft_share"] == pytest.approx(0.850, abs=5e-4)
+    assert row["accept_rate"] == pytest.approx(0.379, abs=5e-4)
+    assert row["accept_length"] == pytest.approx(6.683, abs=5e-4)
+    row = scale(counts.but(drafted=None), 401)
+    assert (row["accept_rate"], row["effective_block_size"]) == (None, None)
+    assert row["accept_length"] == pytest.approx(6.683, abs=5e-4)
+    row = scale(counts.but(cycles=None, target_steps=None), 401)
+    assert row["accept_length"] is row["draft_share"] is row["tokens_per_step"] is None
+
+
+@given(
+    block=st.integers(2, 16),
+    taken=st.lists(st.integers(0, 15), min_size=1, max_size=60),
+    past=st.integers(0, 15),
+    drafted=st.booleans(),
+)
+def test_a_bonus_token_is_counted_once_and_what_can_be_is_believed(
+    block: int, taken: list[int], past: int, drafted: bool
+) -> None:
+    """Whatever each round accepts, also past the end of the answer, where the last block is cut."""
+    accepted = [min(one, block - 1) for one in taken]
+    emitted = 1 + sum(accepted) + len(accepted) - min(past, accepted[-1])
+    counts = Telemetry(
+        cycles=len(accepted),
+        drafted=len(accepted) * (block - 1) if drafted else None,
+        accepted=sum(accepted),
+        target_steps=len(accepted),
+    )
+    assert contradiction(counts, emitted, block) is None
+    length = scale(counts, emitted)["accept_length"]
+    assert length is not None
+    assert 1 <= length <= block
+
+
+@pytest.mark.parametrize(
+    ("counts", "emitted", "block", "said"),
+    [
+        # drafted and accepted were changed over: 1 + 500/100 would be 6 of a block of 2
+        (
+            Telemetry(cycles=100, drafted=100, accepted=500),
+            601,
+            8,
+            "500 tokens accepted of 100 drafted",
+        ),
+        (
+            Telemetry(cycles=20, accepted=77, target_steps=20),
+            98,
+            4,
+            "77 tokens accepted in 20 rounds, with a block of 4",
+        ),
+        # a lifetime's counters
+        (
+            Telemetry(cycles=1100, drafted=7700, accepted=3500),
+            601,
+            8,
+            "1100 rounds accepted 3500 tokens, the answer has 601",
+        ),
+        # each round is a step, and most of the answer came without one
+        (
+            Telemetry(cycles=10, drafted=70, accepted=20, target_steps=10),
+            601,
+            8,
+            "10 rounds accepted 20 tokens, the answer has 601",
+        ),
+        # the same where other steps had no draft
+        (Telemetry(cycles=10, drafted=70, accepted=20, target_steps=570), 601, 8, None),
+        (Telemetry(cycles=20, accepted=9_999), None, None, None),  # nothing to hold it against
+        (Telemetry(cycles=20), 98, 4, None),
+        (Telemetry(cycles=0, drafted=0, accepted=0, target_steps=47), 48, 4, None),
+        (Telemetry(), None, None, None),
+    ],
+)
+def test_a_bonus_token_or_a_foreign_count_that_cannot_be_is_told(
+    counts: Telemetry, emitted: int | None, block: int | None, said: str | None
+) -> None:
+    assert contradiction(counts, emitted, block) == said
+
+
 @pytest.mark.parametrize(
     ("value", "whole", "positive"),
     [
@@ -435,6 +518,36 @@ def test_the_adapter_command_needs_a_command(data: Data) -> None:
 def test_an_adapter_beside_a_command(data: Data) -> None:
     data["servers"]["one"]["adapter"] = "mlx-vlm"
     assert "servers.one.adapter: the adapter command and the key `command` go" in refused(data)
+
+
+@pytest.mark.parametrize(
+    ("raw", "numbers"),
+    [
+        ("0.6.3rc2", (0, 6, 3)),
+        ("0.7.0.dev4", (0, 7, 0)),
+        ("0.5.7 (build 2142)", (0, 5, 7)),
+        ("0.6.2-dflash2", (0, 6, 2)),
+        ("0.1.10+omlx.6", (0, 1, 10)),
+        ("version: 9894 (a8cfdbb9e4c4)\nbuilt with GNU 16.1.1 for Linux x86_64", ()),
+        ("b10217-ddd4ec142", ()),
+        ("b9465-23e6dab86", ()),
+        ("0.28.1rc1.dev43+gabc1234", (0, 28, 1)),
+        ("0.4.8 (Build 1)", (0, 4, 8)),
+        ("0.3.5 build2", (0, 3, 5)),
+        ('{"version":"0.33.2"}', (0, 33, 2)),
+        ("26.6.1 (25G76)", (26, 6, 1)),
+        ("main", ()),
+        ("", ()),
+    ],
+)
+def test_version_forms_are_kept_raw_and_read_where_they_can_be(
+    data: Data, raw: str, numbers: tuple[int, ...]
+) -> None:
+    """Only the numbers are compared, and an unknown form is not judged."""
+    assert engines._numbers(raw) == numbers
+    told = {name: {**one, "version": raw} for name, one in RECIPES["servers"].items()}
+    plan = planned(data, {**RECIPES, "servers": told})
+    assert {arm.version for series in plan.series for arm in series.arms} == {raw}
 
 
 @pytest.mark.parametrize("adapter", engines.ADAPTERS.values())

@@ -259,6 +259,28 @@ def test_rounds_are_what_all_roundings_allow() -> None:
     assert verify_rounds(0, 0, 63, "") == 0
 
 
+CUMULATIVE = """\
+I slot print_timing: id  1 | task 0 | draft acceptance = 0.50000 (120 accepted / 240 generated), \
+mean acceptance length =  2.50, acceptance rate per position = (0.700, 0.500, 0.300)
+I statistics     draft-eagle3: #calls(b,g,a) =    1     80     80, #gen drafts =     80, \
+#acc drafts =    60, #gen tokens =    240, #acc tokens =   120, #mean acc len = 2.50
+draft acceptance rate = 0.60000 (   90 accepted /   150 generated)
+I statistics draft-mtp: #calls(b,g,a) = 10 500 500, #gen drafts = 500, #acc drafts = 430, \
+#gen tokens = 1000, #acc tokens = 800, dur(b,g,a) = 0.007, 20000.000, 1.000 ms
+"""
+
+
+def test_cumulative_counters_of_the_log_are_not_read() -> None:
+    """`statistics` lines are of the server's life; the line of the request tells of the request,
+    also where a build writes its words out."""
+    assert verify_rounds(240, 120, 80, CUMULATIVE) == 80
+    assert verify_rounds(150, 90, 80, CUMULATIVE) is None  # that line tells no length
+    assert verify_rounds(1000, 800, 500, CUMULATIVE) is None
+    timings = {"predicted_n": 35, "draft_n": 48, "draft_n_accepted": 30}
+    told = LlamaCpp().telemetry(Answer(200, "clean", 1.0, timings=timings), CUMULATIVE)
+    assert (told.drafted, told.accepted, told.target_steps, told.cycles) == (48, 30, 4, None)
+
+
 @given(st.data())
 def test_rounds_are_right_or_null(data: st.DataObject) -> None:
     rounds = data.draw(st.integers(1, 300))

@@ -16,6 +16,7 @@ from twoturn.engines.base import (
     ReadsOtherFiles,
     Refuses,
     Telemetry,
+    contradiction,
     scale,
 )
 from twoturn.engines.command import Command
@@ -49,6 +50,7 @@ __all__ = [
     "Telemetry",
     "check",
     "check_versions",
+    "contradiction",
     "get",
     "scale",
 ]
@@ -107,8 +109,9 @@ def _asked(key: str, series: Series, arm: PlannedArm) -> str | None:
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    """The first dotted numbers in a version: "omlx 0.6.3rc3" is 0, 6, 3."""
-    found = re.search(r"\d+(?:\.\d+)+", version)
+    """The first dotted numbers in a version: "omlx 0.6.3rc3" is 0, 6, 3. () where there are none,
+    as in a build number; later lines tell of compilers."""
+    found = re.search(r"\d+(?:\.\d+)+", version.partition("\n")[0])
     return tuple(int(part) for part in found[0].split(".")) if found else ()
 
 

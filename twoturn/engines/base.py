@@ -192,6 +192,33 @@ def scale(telemetry: Telemetry, emitted: int | None) -> dict[str, float | int | 
     }
 
 
+def contradiction(telemetry: Telemetry, emitted: int | None, block_size: int | None) -> str | None:
+    """What cannot be in a server's counts of one request, in words, or None. Lifetime counters
+    read as one request's, a bonus token counted twice and a foreign request show here.
+
+    A round accepts from none to all of its block, so 1 ≤ accept length ≤ B, where B is 1 + D/V if
+    D is known, else the block that was asked for. V rounds yield V + A tokens: the N - 1 after the
+    first, and at most one block more, where the last one reaches past the end of the answer. If
+    each step was a round (S = V) it is at most one block less.
+    """
+    cycles, accepted, drafted = telemetry.cycles, telemetry.accepted, telemetry.drafted
+    if accepted is None:
+        return None
+    if drafted is not None and accepted > drafted:
+        return f"{accepted} tokens accepted of {drafted} drafted"
+    if cycles is None:
+        return None
+    block = max(block_size or 0, math.ceil(1 + drafted / cycles) if drafted and cycles else 0)
+    if drafted is None and block_size is not None and accepted > cycles * (block_size - 1):
+        return f"{accepted} tokens accepted in {cycles} rounds, with a block of {block_size}"
+    if emitted is None or not block:
+        return None
+    excess = cycles + accepted - (emitted - 1)
+    if excess > block or (excess < -block and telemetry.target_steps == cycles):
+        return f"{cycles} rounds accepted {accepted} tokens, the answer has {emitted}"
+    return None
+
+
 def _ratio(over: int | None, under: int | None, plus: int = 0) -> float | None:
     return plus + over / under if over is not None and under else None
 

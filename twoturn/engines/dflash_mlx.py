@@ -7,7 +7,8 @@ exactly one. V is `cycles`; a cycle emits its anchor and the accepted tokens, so
 `generated_tokens`. D is null: its blocks adapt, and `--verify-len-cap` (our block size B, anchor
 included) bounds what is verified, not what is drafted. Accepted tokens that it copied from the
 context (copyspec) instead of drafting are in A and cannot be told apart. Where it fell back to
-plain decoding (`mode_used` is not dflash), nothing is told and the row is `spec_inactive`.
+plain decoding (`mode_used` is not dflash), nothing is told and the row is `spec_inactive`; earlier
+versions did so for every answer of at most 256 tokens, here `--fastpath-max-tokens` is off.
 `decode_tok_s` is its own: N by the decode time.
 
 Its prefix cache on disk is switched off: it would outlive the cell. Hybrid targets (Qwen3.5) fail

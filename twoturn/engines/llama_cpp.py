@@ -68,10 +68,13 @@ _LOOKUP = {
     "ngram-mod": "--spec-ngram-mod-n-match",
 }
 _ASKED = re.compile(r"statistics\s+\S+: #calls")
-_MEAN = re.compile(
-    r"draft acceptance = .*\(\s*(\d+) accepted /\s*(\d+) generated\), mean len =\s*(\S+)"
+_MEAN = re.compile(  # other builds write the words out
+    r"draft acceptance = .*\(\s*(\d+) accepted /\s*(\d+) generated\), "
+    r"mean (?:len|acceptance length) =\s*([^\s,]+)"
 )
-_BY_PLACE = re.compile(r"acc per pos = \(((?:\d\.\d{3}(?:, )?)+)\)")
+_BY_PLACE = re.compile(
+    r"(?:acc per pos|acceptance rate per position) = \(((?:\d\.\d{3}(?:, )?)+)\)"
+)
 
 
 class LlamaCppSettings(Settings):
