@@ -132,10 +132,13 @@ def test_a_key_is_sent_and_written_nowhere(
     with foreign("--api-key", "sk-secret-1") as port:
         (row,) = measured(port, 1, api_key_env="THE_KEY")
         assert row["status"] == "ok"
-        assert "the server wants a key (HTTP 401" in stopped(measured, port)
+        said = stopped(measured, port)
+        assert "the server wants a key (HTTP 401" in said
+        assert said.endswith("name the environment variable that holds its key, as `api_key_env`")
     with foreign("--api-key", "sk-secret-2") as port:
         said = stopped(measured, port, api_key_env="THE_KEY")  # and it repeats what it was sent
     assert "Bearer <key>" in said
+    assert said.endswith("put its key into the environment variable THE_KEY")
     for file in tree.root.rglob("*"):
         assert not file.is_file() or b"sk-secret-1" not in file.read_bytes()
 

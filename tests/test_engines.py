@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.conftest import RECIPES, SCRIPTED, parsed, planned
+from tests.conftest import RECIPES, SCRIPTED, Tree, parsed, planned
 from tests.test_stream import load_capture
-from twoturn import client, config, engines, servers
+from twoturn import client, config, engines, preflight, servers
 from twoturn.engines import Engine, Place, Telemetry, contradiction, scale
 from twoturn.engines.base import count, rate
 from twoturn.engines.command import Command
@@ -160,16 +160,38 @@ def hybrid(folder: Path) -> Path:
     return folder
 
 
-def test_mlx_lm_takes_no_draft_on_a_hybrid_target(tmp_path: Path) -> None:
-    """Its server would answer nothing until the deadline: `tests/captures/mlx-lm/hybrid_draft`."""
-    python, folder = Path(sys.executable), hybrid(tmp_path / "hybrid")
-    drafted = replace(PLAIN, speculation="draft", draft="head")
-    assert MlxLm().refusal(drafted, folder, python) == (
-        "mlx-lm takes back no draft on demo: its ArraysCache cannot be trimmed, and the server "
-        "would answer nothing"
+def test_mlx_lm_takes_a_draft_where_its_cache_can_be_trimmed() -> None:
+    target, python = ROOT / "checkpoints/demo/llama", Path(sys.executable)
+    assert MlxLm().refusal(replace(PLAIN, speculation="draft"), target, python) is None
+    assert MlxLm().refusal(PLAIN, Path("nowhere"), Path("no python")) is None
+    assert MlxLm().refusal(replace(PLAIN, speculation="draft"), target, Path("no")) is None
+
+
+def test_mlx_lm_refusal_is_told_before_anything_is_measured(
+    tree: Tree, data: Data, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its server would answer nothing until the deadline: `captures/mlx-lm/hybrid_draft.http`."""
+    (tree.root / "workflow/envs").mkdir(parents=True)
+    shutil.copy(ROOT / "workflow/envs/mlx-lm.lock", tree.root / "workflow/envs")
+    for name in ("small", "draft"):
+        shutil.rmtree(tree.root / "models" / name)
+    hybrid(tree.root / "models/small")
+    shutil.copytree(ROOT / "checkpoints/demo/llama-draft", tree.root / "models/draft")
+    data["servers"] = {"mlx-lm": {"install": "workflow/envs/mlx-lm.lock"}}
+    drafted = {"speculation": "draft", "draft": "draft", "block_size": 4}
+    arm = {"checkpoint": "small", "server": "mlx-lm", **drafted}
+    data["series"] = {"first": {**data["series"]["first"], "arms": {"plain": arm}}}
+    tree.write(data)
+    loaded = tree.load()
+    # The environment is not made for it: this Python has mlx-lm too.
+    monkeypatch.setattr(preflight, "server_python", lambda *_: Path(sys.executable))
+    with pytest.raises(UserError) as caught:
+        preflight.check(loaded, [loaded.plan.one("first")], print)
+    assert str(caught.value) == (
+        "campaign.yaml: series.first.arms.plain: mlx-lm takes back no draft on small: its "
+        "ArraysCache cannot be trimmed, and the server would answer nothing; take another target "
+        "or server, or leave the speculation out"
     )
-    assert MlxLm().refusal(PLAIN, folder, python) is None
-    assert MlxLm().refusal(drafted, ROOT / "checkpoints/demo/llama", python) is None
 
 
 # Any program

@@ -70,9 +70,11 @@ class Exchange:
         engine = self.engine
         said = log.when(engine.logged) if isinstance(engine, LogsLate) else log.since()
         telemetry = engine.telemetry(sent.answer, said)
+        n = measured.completion_tokens
+        wrong = engines.contradiction(telemetry, n, self.arm.block_size)
         row = {
             **dataclasses.asdict(measured),
-            **engines.scale(telemetry, measured.completion_tokens),
+            **engines.scale(engines.Telemetry() if wrong else telemetry, n),
             "server_decode_tok_s": telemetry.decode_tok_s,
             "server_ttft_s": telemetry.ttft_s,
             "started_at": sent.started_at,
@@ -82,6 +84,8 @@ class Exchange:
         fault = self._fault(telemetry, sent.wall_minus_monotonic_s)
         if row["status"] == "ok" and fault:
             row["status"], row["reason"] = fault
+        elif row["status"] == "ok" and wrong:  # what was timed stays right
+            row["reason"] = f"the server's figures of speculation cannot be: {wrong}"
         return row, sent.answer
 
     def _fault(self, telemetry: engines.Telemetry, clocks_apart_s: float) -> tuple[str, str] | None:

@@ -23,7 +23,7 @@ import psutil
 from twoturn import bench, cells, cold_texts, engines, machine, privacy, reasons, servers, text_gate
 from twoturn.bench import Cell, Round, Say
 from twoturn.campaign import Loaded
-from twoturn.engines import Place
+from twoturn.engines import Place, attached
 from twoturn.errors import UserError
 from twoturn.plan import Arm, Series, round_name
 from twoturn.preflight import server_python
@@ -204,7 +204,7 @@ def _or_give_up(this: Round, arm: Arm, kind: str, fault: servers.ServerFault, ta
             str(fault),
             file=this.loaded.file,
             key=f"servers.{arm.server}",
-            cure="let it answer as the campaign says, then run again",
+            cure=attached.cure(fault.status, this.loaded.campaign.servers[arm.server].api_key_env),
         )
     last = tail.splitlines()[-1:] or ["no log"]
     raise UserError(

@@ -9,7 +9,7 @@ from pathlib import Path
 from twoturn import checkpoints, engines, lock, making, reasons, servers
 from twoturn.bench import Say
 from twoturn.campaign import Loaded
-from twoturn.engines import ReadsOtherFiles
+from twoturn.engines import ReadsOtherFiles, Refuses
 from twoturn.engines.attached import api_key
 from twoturn.errors import UserError
 from twoturn.plan import Arm, Series, round_name
@@ -61,6 +61,9 @@ def check(loaded: Loaded, wanted: Sequence[Series], say: Say) -> None:
                     key=f"servers.{name}.{key}",
                     cure="install it or write its full path",
                 )
+    for series in wanted:
+        for arm in series.arms:
+            _check_refusal(loaded, series, arm, say)
 
 
 def _check_attached(loaded: Loaded, name: str) -> None:
@@ -126,6 +129,22 @@ def _check_draft(loaded: Loaded, series: Series, arm: Arm) -> None:
             making.check_head(target)
     except UserError as error:
         raise error.at(loaded.file, f"series.{series.name}.arms.{arm.name}") from None
+
+
+def _check_refusal(loaded: Loaded, series: Series, arm: Arm, say: Say) -> None:
+    """Whether the arm's server says beforehand that it will not run it."""
+    engine = engines.get(loaded.campaign, arm.server)
+    if not isinstance(engine, Refuses) or arm.null:
+        return
+    python = server_python(loaded, arm.server, say)
+    target = checkpoints.folder(arm.checkpoint, loaded.campaign, loaded.file, loaded.root)
+    if python is not None and (why := engine.refusal(arm, target, python)):
+        raise UserError(
+            why,
+            file=loaded.file,
+            key=f"series.{series.name}.arms.{arm.name}",
+            cure="take another target or server, or leave the speculation out",
+        )
 
 
 def server_python(loaded: Loaded, server: str, say: Say) -> Path | None:

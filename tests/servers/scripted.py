@@ -48,8 +48,11 @@ def options() -> argparse.ArgumentParser:
     add("--slow-starts", default="", help="starts (1,7,12) with a server that is 10 percent slower")
     add("--slow-after", type=int, help="from this token of an answer on, half the rate")
     add("--prompt-cache", action="store_true", help="the longest known prefix costs nothing")
+    add("--cache-file", help="where known prompts outlive the server, as on a disk")
     add("--wrong-from", type=int, help="other words once so many of the prompt came from the cache")
     add("--draft", action="store_true", help="report speculation")
+    add("--draft-requests", type=int, help="fall back to plain decoding after so many requests")
+    add("--lifetime", action="store_true", help="report the speculation of all requests so far")
     add("--block-size", type=int, default=4)
     add("--accept-length", type=float, default=2.0)
     add("--load-s", type=float, default=0.0, help="the port opens so much later")
@@ -77,7 +80,10 @@ class Model:
         self.ttft_factor = math.exp(luck.gauss(0, 1) * given.noise) / pace
         self.lock = threading.Lock()
         self.known: list[list[str]] = []
-        self.streamed = 0
+        if given.cache_file and os.path.exists(given.cache_file):
+            with open(given.cache_file, encoding="utf-8") as stream:
+                self.known = json.load(stream)
+        self.streamed = self.requests = self.tokens = 0
 
     def words(
         self, prompt: Sequence[str], count: int, cached: int = 0, temperature: float = 0
@@ -103,6 +109,9 @@ class Model:
         if self.given.prompt_cache:
             with self.lock:
                 self.known.append([*prompt, *answer])
+                if self.given.cache_file:
+                    with open(self.given.cache_file, "w", encoding="utf-8") as stream:
+                        json.dump(self.known, stream)
 
     def ttft_s(self, prompt: Sequence[str], cached: int) -> float:
         share = (len(prompt) - cached) / len(prompt)
@@ -128,7 +137,10 @@ class Model:
             "predicted_per_second": self.rate,
             "prompt_ms": 1000 * ttft_s,
         }
-        if self.given.draft:
+        self.requests, self.tokens = self.requests + 1, self.tokens + count
+        most = self.given.draft_requests
+        if self.given.draft and (most is None or self.requests <= most):
+            count = self.tokens if self.given.lifetime else count
             rounds = math.ceil((count - 1) / self.given.accept_length)
             figures["draft_rounds"] = rounds
             figures["draft_n"] = rounds * (self.given.block_size - 1)

@@ -67,3 +67,12 @@ def api_key(variable: str | None) -> str | None:
             cure=f"set {variable} and run again; the key is sent and never stored",
         )
     return key
+
+
+def cure(status: str, variable: str | None) -> str:
+    """What to do about one that does not answer as it should; `variable` holds its key."""
+    if status != "unauthorized":
+        return "let it answer as the campaign says, then run again"
+    if variable is None:
+        return "name the environment variable that holds its key, as `api_key_env`"
+    return f"put its key into the environment variable {variable}"
