@@ -290,6 +290,22 @@ def test_values_that_are_no_numbers_leave_no_trace(campaign: Loaded, value: Any)
     assert "b.d.: brak danych" in texts["pl"]
 
 
+def test_a_draft_that_does_not_fit_its_target_is_called_suspect(
+    campaign: Loaded, demo: dict[str, str]
+) -> None:
+    """Draft-target mismatch: nothing is accepted, and the table says whose fault that may be."""
+    table = demo_cells(campaign)
+    table.loc[table["arm"] == "mtp", "accepted_tokens"] = 0.05 * table["verify_cycles"]
+    texts = both(data_of(campaign, table))
+    for language, shown, said in (
+        ("en", "1.05", "`draft_suspect`: an accept length under 1.2 means"),
+        ("pl", "1,05", "`draft_suspect`: accept length poniżej 1,2 oznacza"),
+    ):
+        assert f"| {shown} `draft_suspect` |" in texts[language]
+        assert said in texts[language]
+        assert "draft_suspect" not in demo[language]
+
+
 def test_unknown_texts_and_machine(campaign: Loaded) -> None:
     unknown = loaded(chip=None, memory_gb=None, os=None, os_build=None)
     table = demo_cells(unknown)

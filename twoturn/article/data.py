@@ -22,6 +22,10 @@ Values: TypeAlias = Mapping[str, float | None]
 DEMO = PurePosixPath("checkpoints/demo")
 """Where the embedded demo model lies; its card is the README.md there."""
 
+SUSPECT_ACCEPT_LENGTH = 1.2
+"""Of a draft that fits, at least one token in five rounds is accepted. A draft that was trained on
+other features was seen at 1.05 with 15 drafted (speculators #613)."""
+
 
 @dataclass(frozen=True)
 class Texts:
@@ -58,6 +62,13 @@ class Accepted:
     accept_length: float | None
     accept_rate: float | None
     effective_block_size: float | None
+
+    @property
+    def suspect(self) -> bool:
+        """Whether the draft hardly ever guesses right, as one made for another target does. That
+        n-grams find nothing to repeat says nothing about a draft."""
+        length, drafted = self.accept_length, self.arm.speculation != "ngram"
+        return drafted and length is not None and length < SUSPECT_ACCEPT_LENGTH
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,13 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from twoturn import config, contrasts, plan, privacy
-from twoturn.article.data import Data, Gated, Row, SeriesData
+from twoturn.article.data import (
+    SUSPECT_ACCEPT_LENGTH,
+    Data,
+    Gated,
+    Row,
+    SeriesData,
+)
 from twoturn.article.view import ROLES, View, code, escape
 from twoturn.claims import N_
 from twoturn.stats.base import CONFIDENCE
@@ -78,6 +84,7 @@ CONVERSATION = {
 }
 """Columns of the tables of results."""
 
+SUSPECT = code("draft_suspect")
 SPECULATIVE = ("accept_length", "effective_block_size")
 
 
@@ -255,6 +262,8 @@ def acceptance(data: Data, view: View) -> Context | None:
     return {
         "block": "" if example is None else view.number.integer(example),
         "drafted": "" if example is None else view.tokens(example - 1),
+        "suspect": SUSPECT if any(row.suspect for s in data.series for row in s.accepted) else "",
+        "suspect_below": view.number.short(SUSPECT_ACCEPT_LENGTH),
         "rows": [
             [
                 code(one.series.name),
@@ -262,7 +271,7 @@ def acceptance(data: Data, view: View) -> Context | None:
                 view.number.integer(row.turn),
                 "–" if row.arm.block_size is None else view.number.integer(row.arm.block_size),
                 view.number.mean(row.effective_block_size),
-                view.number.mean(row.accept_length),
+                view.number.mean(row.accept_length) + (f" {SUSPECT}" if row.suspect else ""),
                 view.number.percent(row.accept_rate),
                 view.number.integer(row.requests),
             ]
