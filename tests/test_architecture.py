@@ -16,6 +16,7 @@ PACKAGE = Path(__file__).parents[1] / "twoturn"
 # A module may import from the layers above its own line of this table only.
 LAYERS = """
 errors privacy hashes
+i18n
 config
 checkpoints gguf_model
 making
@@ -48,7 +49,7 @@ earlier
 contrasts
 claim_kinds
 claims
-numbers i18n sources
+numbers sources
 figures
 forest
 article.data article.view

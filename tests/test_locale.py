@@ -12,9 +12,10 @@ from babel.messages.extract import extract_from_dir
 from babel.messages.frontend import parse_mapping_cfg
 
 from twoturn import claims, i18n
+from twoturn.numbers import Formatter
 
 ROOT = i18n.ROOT
-PLACEHOLDER = re.compile(r"%\((\w+)\)s|\{(\w+)\}")
+PLACEHOLDER = re.compile(r"%\((\w+)\)s|\{(\w+)(?::[^{}]*)?\}")
 FORMS = {1: "token", 2: "tokeny", 5: "tokenów", 12: "tokenów", 22: "tokeny", 0: "tokenów"}
 
 
@@ -68,6 +69,14 @@ def test_a_translation_has_the_placeholders_of_its_message(message: Any) -> None
     wanted = placeholders(ids[-1])
     assert all(placeholders(text) == wanted for text in (*ids, *texts))
     assert not any(re.search(r"\d", text) for text in (*ids, *texts)), "numbers come from data"
+
+
+@pytest.mark.parametrize("message", [m for m in POLISH if m.id], ids=lambda m: str(m.id)[:40])
+def test_words_that_go_with_a_number_have_all_its_forms(message: Any) -> None:
+    texts = message.string if isinstance(message.string, tuple) else (message.string,)
+    for text in texts:
+        for forms in re.findall(r"\{\w+:([^{}]*)\}", text):
+            assert len(forms.split("|")) == len(Formatter("pl").plurals)
 
 
 @pytest.mark.parametrize(("n", "form"), FORMS.items())

@@ -70,6 +70,34 @@ def test_both_languages_show_the_same_number(value: float, kind: str) -> None:
     assert shown == pytest.approx(value, rel=0.06, abs=tolerance)
 
 
+@pytest.mark.parametrize(
+    ("effect", "written"),
+    [
+        (1.0, "1,00 raza"),
+        (1.57, "1,57 raza"),
+        (2.0, "2,00 raza"),
+        (99.96, "100 razy"),
+        (100.4, "100 razy"),
+        (102.0, "102 razy"),
+        (1234.5, "1235 razy"),
+        (12345.0, f"12{NARROW_SPACE}345 razy"),
+    ],
+)
+def test_a_word_goes_with_the_number_as_it_is_written(effect: float, written: str) -> None:
+    shown = PL.counted(PL.ratio(effect))
+    assert f"{shown} {shown:raz|razy|razy|raza}" == written
+
+
+@pytest.mark.parametrize(
+    ("count", "word"),
+    [(0, "rund"), (1, "runda"), (2, "rundy"), (5, "rund"), (12, "rund"), (22, "rundy")],
+)
+def test_plural_categories(count: int, word: str) -> None:
+    shown = PL.counted(PL.integer(count))
+    assert f"{shown:runda|rundy|rund|rundy}" == word
+    assert f"{EN.counted(EN.integer(count)):round|rounds}" == ("round" if count == 1 else "rounds")
+
+
 def test_dates_keep_their_order() -> None:
     moment = datetime(2025, 11, 29, 18, 5, tzinfo=UTC)
     assert EN.date(moment).replace("\u00a0", " ") == "29 November 2025"

@@ -21,9 +21,11 @@ from pydantic import (
     ConfigDict,
     Field,
     ValidationError,
+    field_validator,
     model_validator,
 )
 
+from twoturn import i18n
 from twoturn.errors import UserError
 
 SPECULATION = ("none", "mtp", "dflash", "draft", "ngram")
@@ -263,10 +265,19 @@ class Campaign(_Strict):
 
     name: Name | None = Field(None, description="tables and articles go to results/NAME/ …")
     machine: Name = Field("local", description="which lock: locks/MACHINE.json")
-    languages: list[Literal["en", "pl"]] = Field(["en", "pl"], min_length=1)
+    languages: list[str] = Field(
+        ["en", "pl"], min_length=1, description="of the article: en, and all of workflow/locale"
+    )
     servers: dict[Name, Server]
     checkpoints: dict[Name, Checkpoint]
     series: dict[Name, Series] = Field(min_length=1)
+
+    @field_validator("languages")
+    @classmethod
+    def _languages(cls, languages: list[str]) -> list[str]:
+        for language in languages:
+            i18n.check(language)
+        return languages
 
     @model_validator(mode="after")
     def _references(self) -> Self:

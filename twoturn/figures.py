@@ -101,7 +101,7 @@ def write(
 ) -> None:
     """The pictures of some data, each in the language that its name ends with (…_LANGUAGE.svg), and
     the data as CSV; nothing is written unless all can be drawn."""
-    drawn = {file: draw(data, series, file.stem.rpartition("_")[2]) for file in pictures}
+    drawn = {file: draw(data, series, i18n.of_file(file.stem)) for file in pictures}
     data.to_csv(table, index=False, lineterminator="\n")
     for file, picture in drawn.items():
         file.write_text(picture, encoding="utf-8")

@@ -1,7 +1,8 @@
 """Translations: English msgids in the code and templates, catalogues in `workflow/locale/`.
 
-A catalogue is compiled in memory from its .po file, so no binary file has to be kept in step. A
-msgid without a translation is an error, not an English sentence in a Polish article.
+A language is one with a catalogue there whose numbers and dates Babel can write. A catalogue
+is compiled in memory from its .po file, so no binary file has to be kept in step. A msgid without a
+translation is an error, not an English sentence in a Polish article.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import io
 from functools import cache
 from pathlib import Path
 
+from babel import Locale, UnknownLocaleError
 from babel.messages import mofile, pofile
 
 from twoturn.errors import UserError
@@ -27,6 +29,37 @@ class MissingTranslation(UserError):
 
 def catalogue_file(language: str) -> Path:
     return LOCALE / language / "LC_MESSAGES" / f"{DOMAIN}.po"
+
+
+def languages() -> list[str]:
+    """The source language and those with a catalogue, the longest names first."""
+    found = {file.parent.parent.name for file in LOCALE.glob(f"*/LC_MESSAGES/{DOMAIN}.po")}
+    return sorted(found | {SOURCE_LANGUAGE}, key=lambda name: (-len(name), name))
+
+
+def check(language: str) -> None:
+    """Raises ValueError, with the cure, for what no article can be written in."""
+    if language not in languages():
+        known = ", ".join(sorted(languages()))
+        raise ValueError(
+            f"there is no catalogue of {language!r}; known: {known}; "
+            "docs/languages.md says how to add one"
+        )
+    try:
+        Locale.parse(language)
+    except (UnknownLocaleError, ValueError):
+        raise ValueError(
+            f"the numbers and dates of {language!r} are not known; name its catalogue's folder as "
+            "`pybabel init -l` does, such as pt_BR"
+        ) from None
+
+
+def of_file(stem: str) -> str:
+    """The language that a file's name ends with: `pl` of `slots_two_turns_pl`."""
+    found = next((one for one in languages() if stem.endswith(f"_{one}")), None)
+    if found is None:
+        raise UserError("its name does not end with a language", file=stem)
+    return found
 
 
 class Translator:
@@ -77,7 +110,7 @@ class _Strict(gettext.NullTranslations):
 def missing(language: str, message: str) -> MissingTranslation:
     return MissingTranslation(
         f"no translation of {message!r}",
-        file=catalogue_file(language).relative_to(ROOT),
+        file=catalogue_file(language).relative_to(LOCALE.parents[1]),
         cure="translate it there",
     )
 

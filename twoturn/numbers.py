@@ -12,20 +12,27 @@ import re
 from collections.abc import Iterable
 from datetime import date, datetime
 from decimal import ROUND_HALF_UP, Decimal
+from functools import cache
 from typing import Any
 
 from babel import Locale, dates, lists
 from babel.numbers import get_decimal_symbol, get_group_symbol
 
-LOCALES = {"en": "en_GB", "pl": "pl"}
-"""British English writes the day before the month, as Polish does: numbers keep their order."""
+from twoturn import i18n
 
-UNKNOWN = {"en": "n/d", "pl": "b.d."}
+LOCALES = {"en": "en_GB"}
+"""British English writes the day before the month, as most languages do: numbers keep their order.
+Every other language is the locale of its name."""
+
 MINUS = "−"
 NARROW_SPACE = "\u202f"  # no-break, between groups of digits
 NO_BREAK_SPACE = "\u00a0"
-FIRST_GROUPED = {"en": 4, "pl": 5}
-"""From how many digits on groups are set apart: 1,500, but 1500 and 33 000 in Polish."""
+FIRST_GROUPED = {"es": 5, "pl": 5, "pt_PT": 5}
+"""From how many digits on groups are set apart, where that is not 4: 1,500, but 1500 and 33 000 in
+Polish. CLDR's minimumGroupingDigits and 3; Babel does not carry it."""
+
+PLURALS = ("zero", "one", "two", "few", "many", "other")
+"""CLDR's plural categories, in its order; a language has some of them, every one has the last."""
 
 SIGNIFICANT = 3
 MAX_DECIMALS = 4
@@ -59,6 +66,16 @@ def significant(value: float, digits: int = SIGNIFICANT) -> Decimal:
     return rounded(value, 0)
 
 
+class Counted(str):
+    """A written number that knows which words go with it: formatted as `{n:raz|razy|razy|raza}` it
+    is the word for its plural category, the forms in the order of `Formatter.plurals`."""
+
+    place: int
+
+    def __format__(self, forms: str) -> str:
+        return forms.split("|")[self.place] if forms else str(self)
+
+
 class Formatter:
     """One language's way to write numbers. Unknown values become `unknown`.
 
@@ -70,11 +87,11 @@ class Formatter:
 
     def __init__(self, language: str) -> None:
         self.language = language
-        self.locale = Locale.parse(LOCALES[language])
-        self.unknown = UNKNOWN[language]
-        self._point = str(get_decimal_symbol(self.locale))
+        self.locale = Locale.parse(LOCALES.get(language, language))
+        self.unknown = i18n.translator(language).gettext("n/d")
+        self.point = str(get_decimal_symbol(self.locale))
         group = str(get_group_symbol(self.locale))
-        self._group = NARROW_SPACE if group.isspace() else group
+        self.group = NARROW_SPACE if group.isspace() else group
 
     def ratio(self, value: Any) -> str:
         """2.345 → 2.35, 12.34 → 12.3, 0.0123 → 0.012, 1.003 → 1.003."""
@@ -137,7 +154,7 @@ class Formatter:
         """29 November 2026; of a date with a time only the date, as it stands."""
         if value is None or value != value:  # NaT differs from itself
             return self.unknown
-        text = dates.format_date(value, "d MMMM y", locale=self.locale)
+        text = dates.format_date(value, "long", locale=self.locale)
         return text.replace(" ", NO_BREAK_SPACE, 1)
 
     def time(self, value: datetime | None) -> str:
@@ -158,6 +175,20 @@ class Formatter:
             return f"{self.integer(wanted[0])}–{self.integer(wanted[-1])}"
         return self.names(self.integer(value) for value in wanted)
 
+    @property
+    def plurals(self) -> list[str]:
+        """The plural categories of this language; fractions count too: in Polish they are "other",
+        which gettext's plural forms cannot say."""
+        return [name for name in PLURALS if name in {*self.locale.plural_form.tags, "other"}]
+
+    def counted(self, text: str) -> Counted:
+        """A number as it was written here, with the place of its plural category."""
+        found = parse(text, self.language)
+        told = self.locale.plural_form(Decimal(found[0])) if found else "other"
+        number = Counted(text)
+        number.place = self.plurals.index(told)
+        return number
+
     def _plain(self, number: float) -> bool:
         low, high = PLAIN_RANGE
         return number == 0 or low <= abs(number) < high
@@ -166,27 +197,32 @@ class Formatter:
         if number is None:
             return self.unknown
         mantissa, _, exponent = f"{number:.2e}".partition("e")
-        return f"{mantissa.replace('-', MINUS).replace('.', self._point)}e{int(exponent)}"
+        return f"{mantissa.replace('-', MINUS).replace('.', self.point)}e{int(exponent)}"
 
     def _decimal(self, number: Decimal) -> str:
         whole, _, fraction = format(abs(number), "f").partition(".")
-        if len(whole) >= FIRST_GROUPED[self.language]:
-            whole = re.sub(r"(?<=\d)(?=(\d{3})+$)", self._group, whole)
+        if len(whole) >= FIRST_GROUPED.get(self.language, 4):
+            whole = re.sub(r"(?<=\d)(?=(\d{3})+$)", self.group, whole)
         sign = MINUS if number < 0 else ""
-        return sign + whole + (self._point + fraction if fraction else "")
+        return sign + whole + (self.point + fraction if fraction else "")
 
 
 _EXPONENT = r"(?:e-?\d+)?"
-_NUMBER = {
-    "en": re.compile(rf"{MINUS}?\d+(?:,\d{{3}})*(?:\.\d+)?{_EXPONENT}"),
-    "pl": re.compile(rf"{MINUS}?\d+(?:{NARROW_SPACE}\d{{3}})*(?:,\d+)?{_EXPONENT}"),
-}
+
+
+@cache
+def _pattern(language: str) -> tuple[re.Pattern[str], str, str]:
+    """How numbers of a language look, its decimal and its grouping mark."""
+    marks = Formatter(language)
+    point, group = re.escape(marks.point), re.escape(marks.group)
+    number = rf"{MINUS}?\d+(?:{group}\d{{3}})*(?:{point}\d+)?{_EXPONENT}"
+    return re.compile(number), marks.point, marks.group
 
 
 def parse(text: str, language: str) -> list[str]:
     """Every number in a text of a language, in order, in one spelling (1500.25): the way back."""
-    found = []
-    for match in _NUMBER[language].findall(text):
-        number = match.replace(",", "") if language == "en" else match.replace(NARROW_SPACE, "")
-        found.append(number.replace(",", ".").replace(MINUS, "-"))
-    return found
+    pattern, point, group = _pattern(language)
+    return [
+        match.replace(group, "").replace(point, ".").replace(MINUS, "-")
+        for match in pattern.findall(text)
+    ]

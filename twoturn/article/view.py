@@ -144,9 +144,9 @@ class View:
 
     def _field(self, kind: str, value: Any) -> str:
         tell: dict[str, Callable[[Any], str]] = {
-            "ratio": self.number.ratio,
+            "ratio": lambda ratio: self.number.counted(self.number.ratio(ratio)),
             "percent": self.number.percent,
-            "count": self.number.integer,
+            "count": lambda count: self.number.counted(self.number.integer(count)),
             "name": lambda name: code(name) if name else self.number.unknown,
             "names": self.names,
             "metric": self.metric,
