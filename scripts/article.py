@@ -28,10 +28,10 @@ def main() -> None:
         pq.read_table(wanted.cells).drop_columns(["chunk_times_s"]).to_pandas(),
         pq.read_table(wanted.contrasts),
         pq.read_table(wanted.claims),
-        *(
-            pictures(kind, loaded.plan, wanted.figures, wanted.language, wanted.output.parent)
-            for kind in ("slots", "forest")
-        ),
+        {
+            kind: pictures(kind, loaded.plan, wanted.figures, wanted.language, wanted.output.parent)
+            for kind in article.PICTURES
+        },
     )
     text = article.render(wanted.language, data)
     wanted.output.parent.mkdir(parents=True, exist_ok=True)

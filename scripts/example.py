@@ -79,11 +79,11 @@ def tell(folder: Path, into: Path) -> None:
             pictures = [into / picture(kind, series, one) for one in loaded.plan.languages]
             figures.write(draw, data, series, into / f"figures/{kind}_{series.name}.csv", pictures)
     for language in loaded.plan.languages:
-        slots, forests = (
-            {one.name: picture(kind, one, language) for one in loaded.plan.series}
+        links = {
+            kind: {one.name: picture(kind, one, language) for one in loaded.plan.series}
             for kind in ("slots", "forest")
-        )
-        told = article.gather(loaded, rows, compared, claimed, slots, forests)
+        }
+        told = article.gather(loaded, rows, compared, claimed, links)
         text = article.render(language, told)
         (into / f"article_{language}.md").write_text(text, encoding="utf-8")
 

@@ -105,7 +105,11 @@ def data_of(campaign: Loaded, table: pd.DataFrame, **figures: str) -> article.Da
     found = contrasts.from_cells(table, campaign.plan.series)
     told = claims.from_contrasts(found, campaign.plan.series)
     return article.gather(
-        campaign, table, found, told, figures, {"two_turns": "figures/forest_two_turns_en.svg"}
+        campaign,
+        table,
+        found,
+        told,
+        {"slots": figures, "forest": {"two_turns": "figures/forest_two_turns_en.svg"}},
     )
 
 
@@ -213,7 +217,6 @@ def test_no_tables_of_contrasts_and_claims(campaign: Loaded) -> None:
         contrasts.SCHEMA.empty_table(),
         claims.SCHEMA.empty_table(),
         {},
-        {},
     )
     both(data)
 
@@ -238,7 +241,9 @@ def test_an_earlier_measurement_is_told_and_shown_nowhere(campaign: Loaded) -> N
     )
     on = json.dumps({"date": "2026-10-01", "versions": ["mlx-vlm 0.7.9"], "fingerprint": "abc"})
     told = claims.from_contrasts(found, campaign.plan.series, measured_on={old.fingerprint: on})
-    texts = both(article.gather(campaign, now, found, told, {}, {"two_turns": "figures/x.svg"}))
+    texts = both(
+        article.gather(campaign, now, found, told, {"forest": {"two_turns": "figures/x.svg"}})
+    )
     assert texts["en"].count("Measured on 1\u00a0October 2026 with `mlx-vlm 0.7.9`") == 9
     assert texts["pl"].count("Zmierzono 1\u00a0października 2026 z `mlx-vlm 0.7.9`") == 9
     assert "decides nothing, because it is not measured yet." in texts["en"]
@@ -481,7 +486,7 @@ def test_every_status_of_a_request_has_words() -> None:
 
 
 def test_templates_hold_no_comparison_and_no_number() -> None:
-    for file in article.TEMPLATES.glob("*.j2"):
+    for file in article.TEMPLATES.glob("*.md.j2"):
         text = file.read_text(encoding="utf-8")
         assert not COMPARING["en"].search(text), file.name
         said = re.sub(r"\{%.*?%\}|\{\{.*?\}\}|^#+", "", text, flags=re.DOTALL | re.MULTILINE)
@@ -499,5 +504,5 @@ def test_templates_hold_no_comparison_and_no_number() -> None:
 
 
 def test_every_template_is_a_section() -> None:
-    names = {file.name.removesuffix(".md.j2") for file in article.TEMPLATES.iterdir()}
+    names = {file.name.removesuffix(".md.j2") for file in article.TEMPLATES.glob("*.md.j2")}
     assert names == {name for name, _ in sections.SECTIONS}

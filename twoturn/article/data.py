@@ -19,6 +19,9 @@ from twoturn.numbers import finite
 Row: TypeAlias = dict[str, Any]
 Values: TypeAlias = Mapping[str, float | None]
 
+PICTURES = ("slots", "forest", "turns")
+"""Kinds of pictures that a series can have; their files are KIND_SERIES_LANGUAGE.svg."""
+
 DEMO = PurePosixPath("checkpoints/demo")
 """Where the embedded demo model lies; its card is the README.md there."""
 
@@ -73,7 +76,9 @@ class Accepted:
 
 @dataclass(frozen=True)
 class SeriesData:
-    """All that is known about one series. `values`: arm → median over its rounds, per column."""
+    """All that is known about one series. `values`: arm → median over its rounds, per column;
+    `pictures`: kind → link from the article to its picture, only where there is one that shows
+    something."""
 
     series: plan.Series
     measured_rounds: tuple[int, ...]
@@ -89,8 +94,7 @@ class SeriesData:
     claims: tuple[Row, ...]
     drift: pd.DataFrame
     unreported_cache: tuple[str, ...]
-    figure: str | None
-    forest: str | None
+    pictures: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -134,13 +138,12 @@ def gather(
     cells: pd.DataFrame,
     contrast_table: pa.Table,
     claim_table: pa.Table,
-    figures: Mapping[str, str],
-    forests: Mapping[str, str],
+    pictures: Mapping[str, Mapping[str, str]],
 ) -> Data:
     """What there is to tell about a campaign. Pure.
 
-    cells: the joined table, of any length, chunk times not needed. figures, forests: series → link
-    from the article to its picture of the slots or of the ratios, only where there is one.
+    cells: the joined table, of any length, chunk times not needed. pictures: kind (PICTURES) →
+    series → link from the article to its picture, only where there is one.
     """
     names = {series.name for series in loaded.plan.series}
     cells = cells[cells["series"].isin(names)]
@@ -159,8 +162,7 @@ def gather(
                 cells[cells["series"] == series.name],
                 contrasts.of_series(contrast_table.to_pylist(), series),
                 [row for row in claim_table.to_pylist() if row["series"] == series.name],
-                figures.get(series.name),
-                forests.get(series.name),
+                {kind: some[series.name] for kind, some in pictures.items() if series.name in some},
             )
             for series in loaded.plan.series
         ),
@@ -182,8 +184,7 @@ def _series_data(
     rows: pd.DataFrame,
     contrast_rows: Sequence[Row],
     claim_rows: Sequence[Row],
-    figure: str | None,
-    forest: str | None,
+    pictures: Mapping[str, str],
 ) -> SeriesData:
     planned = {arm.name for arm in series.arms}
     numbered = rows[(rows["kind"] == "round") & rows["round"].isin(list(series.round_numbers()))]
@@ -193,6 +194,7 @@ def _series_data(
         for number in series.round_numbers()
         if planned <= set(numbered.loc[numbered["round"] == number, "arm"])
     }
+    shows = {"forest": any(row["verdict"] != "not_measured" for row in contrast_rows)}
     return SeriesData(
         series=series,
         measured_rounds=tuple(sorted(whole)),
@@ -216,8 +218,7 @@ def _series_data(
             if (valid["arm"] == arm.name).any()
             and valid.loc[valid["arm"] == arm.name, "cached_tokens"].isna().all()
         ),
-        figure=figure if len(numbered) else None,
-        forest=forest if any(row["verdict"] != "not_measured" for row in contrast_rows) else None,
+        pictures={kind: link for kind, link in pictures.items() if shows.get(kind, len(numbered))},
     )
 
 

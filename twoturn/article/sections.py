@@ -217,7 +217,7 @@ def _drift_of(one: SeriesData, view: View) -> Context:
     return {
         "series": code(name),
         "plain_series": escape(name),
-        "figure": one.figure,
+        "figure": one.pictures.get("slots"),
         "rows": rows,
     }
 

@@ -61,7 +61,7 @@ def _one(one: SeriesData, view: View) -> Context:
         "refused": any(gated.wrong for gated in one.gated),
         **_texts_told(one, view),
         "unreported": view.names(one.unreported_cache) if one.unreported_cache else "",
-        "forest": one.forest,
+        "forest": one.pictures.get("forest"),
         "plain_name": escape(series.name),
     }
 
