@@ -63,7 +63,11 @@ wildcard_constraints:
 rule all:
     default_target: True
     input:
-        expand(f"{REPORTS}/article_{{language}}.md", language=PLAN.languages),
+        expand(
+            f"{REPORTS}/article_{{language}}.{{kind}}",
+            language=PLAN.languages,
+            kind=["md", "html"],
+        ),
 
 
 include: "workflow/rules/common.smk"
@@ -89,8 +93,9 @@ onstart:
 
 onsuccess:
     for language in PLAN.languages:
-        if Path(f"{REPORTS}/article_{language}.md").is_file():
-            print(f"Article: {REPORTS}/article_{language}.md", file=sys.stderr)
+        for kind in ("md", "html"):
+            if Path(f"{REPORTS}/article_{language}.{kind}").is_file():
+                print(f"Article: {REPORTS}/article_{language}.{kind}", file=sys.stderr)
 
 
 onerror:

@@ -56,6 +56,7 @@ article.data article.view
 article.series
 article.sections
 article
+page
 judging.study
 judging.rows
 judging.design judging.tables judging.llama_bench judging.own_cells
@@ -80,7 +81,7 @@ MEASURING = {
 }
 ANALYSIS = {
     *("stats", "earlier", "contrasts", "claim_kinds", "claims", "judging", "judge", "rounds"),
-    *("numbers", "i18n", "figures", "forest", "article"),
+    *("numbers", "i18n", "figures", "forest", "article", "page"),
 }
 NETWORK = {"httpx", "socket", "http", "urllib", "requests", "aiohttp", "ssl", "asyncio", "uv"}
 MAY = {

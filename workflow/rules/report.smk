@@ -1,6 +1,11 @@
-"""From tables to the figures and the article, one per language."""
+"""From tables to the figures, the article and its page, one per language."""
 
 FIGURES = [*CLAIMS, *modules("figures.py", "forest.py", "i18n.py", "numbers.py")]
+PICTURES = [
+    f"{REPORTS}/figures/{kind}_{s.name}_{{language}}.svg"
+    for s in PLAN.series
+    for kind in ("slots", "forest")
+]
 
 
 rule slots_figure:
@@ -62,24 +67,16 @@ rule article:
         PLANNED,
         CLAIMS,
         modules("article/*.py", "i18n.py", "numbers.py"),
-        sorted(str(path) for path in Path("workflow/templates").glob("*.j2")),
+        sorted(str(path) for path in Path("workflow/templates").glob("*.md.j2")),
         sorted(str(path) for path in Path("workflow/locale").rglob("*.po")),
         "scripts/article.py",
         campaign=CAMPAIGN,
         cells=f"{RESULTS}/cells.parquet",
         contrasts=f"{RESULTS}/contrasts.parquet",
         claims=f"{RESULTS}/claims.parquet",
-        figures=[
-            f"{REPORTS}/figures/{kind}_{s.name}_{{language}}.svg"
-            for s in PLAN.series
-            for kind in ("slots", "forest")
-        ],
+        figures=PICTURES,
     output:
-        report(
-            f"{REPORTS}/article_{{language}}.md",
-            category="articles",
-            caption="../captions/article.rst",
-        ),
+        f"{REPORTS}/article_{{language}}.md",
     log:
         f"logs/{REPORTS}/article_{{language}}.log",
     params:
@@ -90,3 +87,25 @@ rule article:
         "python scripts/article.py --campaign {input.campaign:q} --language {wildcards.language} "
         "--cells {input.cells:q} --contrasts {input.contrasts:q} --claims {input.claims:q} "
         "--figures {params.figures:q} {output:q} 2> {log:q}"
+
+
+rule page:
+    input:
+        modules("page.py", "i18n.py"),
+        "workflow/templates/page.html.j2",
+        "workflow/templates/page.css",
+        "scripts/page.py",
+        article=f"{REPORTS}/article_{{language}}.md",
+        figures=PICTURES,
+    output:
+        report(
+            f"{REPORTS}/article_{{language}}.html",
+            category="articles",
+            caption="../captions/article.rst",
+        ),
+    log:
+        f"logs/{REPORTS}/page_{{language}}.log",
+    message:
+        "Make the page of the article ({wildcards.language})"
+    shell:
+        "python scripts/page.py --language {wildcards.language} {input.article:q} {output:q} 2> {log:q}"
