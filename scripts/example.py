@@ -15,7 +15,18 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from twoturn import article, campaign, cells, claims, config, contrasts, figures, forest, plan
+from twoturn import (
+    article,
+    campaign,
+    cells,
+    claims,
+    config,
+    contrasts,
+    figures,
+    forest,
+    plan,
+    weights,
+)
 from twoturn.campaign import Loaded
 from twoturn.errors import UserError, run
 
@@ -60,7 +71,8 @@ def thaw(folder: Path) -> Loaded:
     told = json.loads((folder / "frozen.json").read_text())
     entry = config.load(file, root)
     planned = plan.make(entry, told["lock"], told["recipes"])
-    return Loaded(file, root, entry, told["lock"], told["recipes"], planned)
+    here = weights.of_campaign(entry, root)
+    return Loaded(file, root, entry, told["lock"], told["recipes"], planned, here)
 
 
 def tell(folder: Path, into: Path) -> None:

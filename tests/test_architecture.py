@@ -18,8 +18,9 @@ LAYERS = """
 errors privacy hashes
 i18n
 config
-checkpoints gguf_model
-making
+checkpoints gguf_model ledger
+making weights
+sources
 recipes plan
 machine cells
 lock
@@ -49,7 +50,7 @@ earlier
 contrasts
 claim_kinds
 claims
-numbers sources
+numbers
 figures
 forest
 article.data article.view
@@ -81,7 +82,7 @@ MEASURING = {
 }
 ANALYSIS = {
     *("stats", "earlier", "contrasts", "claim_kinds", "claims", "judging", "judge", "rounds"),
-    *("numbers", "i18n", "figures", "forest", "article", "page"),
+    *("numbers", "i18n", "sources", "figures", "forest", "article", "page"),
 }
 NETWORK = {"httpx", "socket", "http", "urllib", "requests", "aiohttp", "ssl", "asyncio", "uv"}
 MAY = {

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from twoturn import config, engines, lock, plan, reasons, recipes
+from twoturn import config, engines, lock, plan, reasons, recipes, weights
 from twoturn.errors import UserError
 from twoturn.plan import Series
+from twoturn.weights import Weights
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """A campaign file, the machine's lock, the recipes, and the plan that follows from them."""
+    """A campaign file, the machine's lock, the recipes, and the plan that follows from them; and
+    what its checkpoints say of their weights, as far as they lie here."""
 
     file: str
     root: Path
@@ -23,6 +25,7 @@ class Loaded:
     lock: Mapping[str, Any]
     recipes: Mapping[str, Mapping[str, Any]]
     plan: plan.Plan
+    weights: Mapping[str, Weights] = field(default_factory=dict)
 
     def one(self, series: str) -> Series:
         """A series by its name. Raises UserError."""
@@ -44,7 +47,8 @@ def load(file: str, root: Path) -> Loaded:
     found = recipes.collect(campaign, file, root, machine)
     planned = plan.make(campaign, machine, found)
     engines.check_versions(campaign, planned, file)
-    return Loaded(file, root, campaign, machine, found, planned)
+    told = weights.of_campaign(campaign, root)
+    return Loaded(file, root, campaign, machine, found, planned, told)
 
 
 def plan_file(loaded: Loaded) -> Path:

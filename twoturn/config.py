@@ -12,7 +12,7 @@ import json
 import re
 from collections.abc import Hashable
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
 import yaml
 from pydantic import (
@@ -59,6 +59,9 @@ Name = Annotated[str, AfterValidator(_name)]
 
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+Model = TypeVar("Model", bound=BaseModel)
 
 
 def _exactly_one(model: BaseModel, keys: tuple[str, ...]) -> None:
@@ -368,10 +371,15 @@ def parse(text: str, file: str | Path) -> Campaign:
     data = read_yaml(text, file)
     if not isinstance(data, dict):
         raise UserError("not a campaign", file=file, cure="it needs servers, checkpoints, series")
+    return validated(Campaign, data, file)
+
+
+def validated(model: type[Model], data: Any, file: str | Path) -> Model:
+    """Data as a model. Raises UserError: the first fault in one line, with file and key."""
     try:
-        return Campaign.model_validate(data)
+        return model.model_validate(data)
     except ValidationError as error:
-        raise _first(error, file) from None
+        raise _first(error, file, model) from None
 
 
 def load(file: str | Path, root: Path = Path()) -> Campaign:
@@ -383,11 +391,11 @@ def load(file: str | Path, root: Path = Path()) -> Campaign:
     return parse(text, file)
 
 
-def _first(error: ValidationError, file: str | Path) -> UserError:
+def _first(error: ValidationError, file: str | Path, model: type[BaseModel]) -> UserError:
     """The first fault that pydantic found, in one line."""
     fault = error.errors()[0]
     path = [str(part) for part in fault["loc"] if part != "[key]"]
-    path, known = _without_tags(path)
+    path, known = _without_tags(path, model)
     if fault["type"] == "extra_forbidden":
         near = difflib.get_close_matches(path[-1], known, 1)
         cure = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(known)}"
@@ -396,10 +404,10 @@ def _first(error: ValidationError, file: str | Path) -> UserError:
     return UserError(what[:1].lower() + what[1:], file=file, key=".".join(path) or None)
 
 
-def _without_tags(path: list[str]) -> tuple[list[str], list[str]]:
+def _without_tags(path: list[str], model: type[BaseModel]) -> tuple[list[str], list[str]]:
     """A place of the file without the `kind` that pydantic puts after a tagged union's key, and the
     keys that the model knows beside its last part."""
-    schema = Campaign.model_json_schema(by_alias=True)
+    schema = model.model_json_schema(by_alias=True)
     here: dict[str, Any] = schema
     beside: dict[str, Any] = {}
     told = []
@@ -410,7 +418,8 @@ def _without_tags(path: list[str]) -> tuple[list[str], list[str]]:
             continue
         told.append(part)
         beside = here
-        here = here.get("properties", {}).get(part) or here.get("additionalProperties") or {}
+        inside = (here.get("additionalProperties"), here.get("items"))
+        here = here.get("properties", {}).get(part) or next(filter(None, inside), {})
     return told, sorted(beside.get("properties", {}))
 
 

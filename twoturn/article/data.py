@@ -15,6 +15,7 @@ import pyarrow as pa
 from twoturn import config, contrasts, plan
 from twoturn.campaign import Loaded
 from twoturn.numbers import finite
+from twoturn.weights import Weights
 
 Row: TypeAlias = dict[str, Any]
 Values: TypeAlias = Mapping[str, float | None]
@@ -131,6 +132,7 @@ class Data:
     series: tuple[SeriesData, ...]
     excluded: tuple[Excluded, ...]
     checkpoints: tuple[Checkpoint, ...]
+    weights: Mapping[str, Weights]
 
 
 def gather(
@@ -171,6 +173,7 @@ def gather(
             Checkpoint(name, recipe, _is_demo(name, loaded.campaign))
             for name, recipe in loaded.recipes["checkpoints"].items()
         ),
+        weights=loaded.weights,
     )
 
 
