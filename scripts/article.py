@@ -5,9 +5,7 @@ import os
 import sys
 from pathlib import Path
 
-import pyarrow.parquet as pq
-
-from twoturn import article, campaign
+from twoturn import article, campaign, cells, files
 from twoturn.errors import run
 from twoturn.plan import Plan
 
@@ -25,17 +23,16 @@ def main() -> None:
     loaded = campaign.load(wanted.campaign, Path.cwd())
     data = article.gather(
         loaded,
-        pq.read_table(wanted.cells).drop_columns(["chunk_times_s"]).to_pandas(),
-        pq.read_table(wanted.contrasts),
-        pq.read_table(wanted.claims),
+        cells.load(wanted.cells).drop_columns(["chunk_times_s"]).to_pandas(),
+        cells.load(wanted.contrasts),
+        cells.load(wanted.claims),
         {
             kind: pictures(kind, loaded.plan, wanted.figures, wanted.language, wanted.output.parent)
             for kind in article.PICTURES
         },
     )
     text = article.render(wanted.language, data)
-    wanted.output.parent.mkdir(parents=True, exist_ok=True)
-    wanted.output.write_text(text, encoding="utf-8")
+    files.write_text(wanted.output, text)
 
 
 def pictures(kind: str, plan: Plan, folder: Path, language: str, start: Path) -> dict[str, str]:

@@ -4,8 +4,6 @@ import argparse
 import sys
 from pathlib import Path
 
-import pyarrow.parquet as pq
-
 from twoturn import campaign, cells
 from twoturn.errors import run
 
@@ -17,12 +15,12 @@ def main() -> None:
     wanted = parser.parse_args()
     root = Path.cwd()
     plan = campaign.load(wanted.campaign, root).plan
-    files = [
+    found = [
         (file, series.fingerprint)
         for series in plan.series
         for file in cells.of_series(root / series.directory, series.rounds)
     ]
-    pq.write_table(cells.join(files), wanted.output)
+    cells.write(cells.join(found), wanted.output)
 
 
 if __name__ == "__main__":

@@ -4,9 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
-import pyarrow.parquet as pq
-
-from twoturn import campaign, claims, earlier
+from twoturn import campaign, cells, claims, earlier
 from twoturn.errors import run
 
 
@@ -19,9 +17,9 @@ def main() -> None:
     root = Path.cwd()
     plan = campaign.load(wanted.campaign, root).plan
     on = {old.fingerprint: old.measured_on() for old in earlier.of_plan(plan, root)}
-    contrasts = pq.read_table(wanted.contrasts)
+    contrasts = cells.load(wanted.contrasts)
     told = claims.from_contrasts(contrasts, plan.series, measured_on=on)
-    pq.write_table(told, wanted.output)
+    cells.write(told, wanted.output)
 
 
 if __name__ == "__main__":

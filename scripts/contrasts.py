@@ -5,7 +5,6 @@ import sys
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from twoturn import campaign, cells, contrasts, earlier
 from twoturn.errors import run
@@ -19,10 +18,10 @@ def main() -> None:
     wanted = parser.parse_args()
     root = Path.cwd()
     plan = campaign.load(wanted.campaign, root).plan
-    tables = [contrasts.from_cells(pq.read_table(wanted.cells).to_pandas(), plan.series)]
+    tables = [contrasts.from_cells(cells.load(wanted.cells).to_pandas(), plan.series)]
     for old in earlier.of_plan(plan, root):
         tables.append(contrasts.from_cells(cells.join(old.files()).to_pandas(), [old]))
-    pq.write_table(pa.concat_tables(tables), wanted.output)
+    cells.write(pa.concat_tables(tables), wanted.output)
 
 
 if __name__ == "__main__":

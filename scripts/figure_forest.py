@@ -4,9 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
-import pyarrow.parquet as pq
-
-from twoturn import campaign, figures, forest
+from twoturn import campaign, cells, figures, forest
 from twoturn.errors import run
 
 
@@ -19,7 +17,7 @@ def main() -> None:
     parser.add_argument("pictures", nargs="+", type=Path, help="…_LANGUAGE.svg")
     wanted = parser.parse_args()
     series = campaign.load(wanted.campaign, Path.cwd()).one(wanted.series)
-    data = forest.forest_data(pq.read_table(wanted.contrasts), series)
+    data = forest.forest_data(cells.load(wanted.contrasts), series)
     figures.write(forest.draw, data, series, wanted.table, wanted.pictures)
 
 

@@ -4,9 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
-import pyarrow.parquet as pq
-
-from twoturn import campaign, figures
+from twoturn import campaign, cells, figures
 from twoturn.errors import run
 
 
@@ -19,8 +17,8 @@ def main() -> None:
     parser.add_argument("pictures", nargs="+", type=Path, help="…_LANGUAGE.svg")
     wanted = parser.parse_args()
     series = campaign.load(wanted.campaign, Path.cwd()).one(wanted.series)
-    cells = pq.read_table(wanted.cells).drop_columns(["chunk_times_s"]).to_pandas()
-    data = figures.slot_data(cells, series)
+    rows = cells.load(wanted.cells).drop_columns(["chunk_times_s"]).to_pandas()
+    data = figures.slot_data(rows, series)
     figures.write(figures.draw, data, series, wanted.table, wanted.pictures)
 
 

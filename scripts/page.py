@@ -4,7 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from twoturn import page
+from twoturn import files, page
 from twoturn.errors import UserError, run
 
 
@@ -23,7 +23,7 @@ def main() -> None:
         return file.read_bytes()
 
     text = page.render(wanted.article.read_text(encoding="utf-8"), wanted.language, picture)
-    wanted.output.write_text(text, encoding="utf-8")
+    files.write_text(wanted.output, text)
 
 
 if __name__ == "__main__":

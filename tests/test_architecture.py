@@ -15,6 +15,7 @@ PACKAGE = Path(__file__).parents[1] / "twoturn"
 
 # A module may import from the layers above its own line of this table only.
 LAYERS = """
+files
 errors privacy hashes
 i18n
 config

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import shlex
 import signal
 import socket
@@ -21,6 +22,7 @@ import pytest
 from tests.conftest import SCRIPTED
 from tests.servers import scripted as scripted_server
 from twoturn import client, metrics, servers
+from twoturn.errors import UserError
 from twoturn.servers import Launch, Running, ServerFault
 from twoturn.stream import Answer
 
@@ -456,3 +458,67 @@ def test_a_lock_file_that_cannot_be_installed(tmp_path: Path) -> None:
         servers.ensure_environment(tmp_path, "x.lock", tmp_path / "env")
     assert str(caught.value).startswith("x.lock: the environment cannot be made: ")
     assert not (tmp_path / "env" / ".complete").exists()
+
+
+def living_in(folder: Path) -> subprocess.Popen[bytes]:
+    """A process of its own group, whose home is in the folder of a cell."""
+    (folder / "home").mkdir(parents=True)
+    env = servers.clean_env(folder / "home", folder)
+    argv = [sys.executable, "-c", "import time; time.sleep(600)"]
+    return subprocess.Popen(argv, env=env, start_new_session=True)
+
+
+def test_what_a_crashed_run_left_is_stopped_and_nothing_else(tmp_path: Path) -> None:
+    ours, others = living_in(tmp_path / "1-aa"), living_in(tmp_path / "1-aab")
+    try:
+        servers.stop_stale(tmp_path / "1-aa")
+        assert not psutil.pid_exists(ours.pid)
+        assert others.poll() is None
+    finally:
+        others.kill()
+        others.wait()
+
+
+@pytest.mark.parametrize("noted", ["right", "another start", "garbage", None])
+def test_where_surroundings_are_not_shown_number_and_start_are_the_proof(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, noted: str | None
+) -> None:
+    def hidden(process: psutil.Process) -> dict[str, str]:
+        raise psutil.AccessDenied(process.pid)
+
+    process = living_in(tmp_path / "1-aa")
+    monkeypatch.setattr(psutil.Process, "environ", hidden)
+    try:
+        file = tmp_path / "1-aa" / servers.PROCESS
+        servers._note(process.pid, file)
+        told = json.loads(file.read_text())
+        if noted == "another start":
+            file.write_text(json.dumps({**told, "started": told["started"] - 1}))
+        elif noted == "garbage":
+            file.write_text("[")
+        elif noted is None:
+            file.unlink()
+        servers.stop_stale(tmp_path / "1-aa")
+        assert (process.poll() is not None) == (noted == "right")
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_a_running_server_is_noted_with_its_start(scripted: Scripted) -> None:
+    launch, port, log = scripted()
+    with servers.run(launch, port, log) as running:
+        assert running.pid is not None
+        started = psutil.Process(running.pid).create_time()
+        assert servers._noted(log.with_name(servers.PROCESS)) == (running.pid, started)
+
+
+def test_a_process_of_the_group_that_is_left_is_told(
+    scripted: Scripted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(servers, "RELEASE_S", 0.1)
+    monkeypatch.setattr(servers, "_group_is_gone", lambda pid: False)
+    launch, port, log = scripted()
+    left = pytest.raises(UserError, match="a process of it is left; stop that process")
+    with left, servers.run(launch, port, log):
+        pass

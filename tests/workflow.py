@@ -82,10 +82,12 @@ def rounds_of(clone: Clone) -> list[dict[str, Any]]:
 class Clone:
     """A copy of the repository in a folder of its own, as a fresh clone would be."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, without: tuple[str, ...] = ()) -> None:
         self.folder = folder
-        folder.mkdir(parents=True)
+        folder.mkdir(parents=True, exist_ok=True)
         for part in PARTS:
+            if part in without:
+                continue
             source, target = REPOSITORY / part, folder / part
             if source.is_dir():
                 shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))

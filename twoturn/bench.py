@@ -10,9 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import psutil
-
-from twoturn import checkpoints, servers, text_gate, tokens
+from twoturn import checkpoints, files, servers, text_gate, tokens
 from twoturn.campaign import Loaded
 from twoturn.engines import Place
 from twoturn.engines.base import find
@@ -84,7 +82,8 @@ def cell_folder(root: Path) -> Iterator[Path]:
     base.mkdir(parents=True, exist_ok=True)
     for path in base.iterdir():
         owner = path.name.split("-")[0]
-        if owner.isdigit() and not psutil.pid_exists(int(owner)):
+        if files.is_left(owner):
+            servers.stop_stale(path)
             shutil.rmtree(path, ignore_errors=True)
     folder = base / f"{os.getpid()}-{os.urandom(4).hex()}"
     folder.mkdir()

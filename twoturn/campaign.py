@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from twoturn import config, engines, lock, plan, reasons, recipes, weights
+from twoturn import config, engines, files, lock, plan, reasons, recipes, weights
 from twoturn.errors import UserError
 from twoturn.plan import Series
 from twoturn.weights import Weights
@@ -66,6 +66,5 @@ def plan_file(loaded: Loaded) -> Path:
     text = json.dumps(told, indent=1)
     missing = any(reasons.missing_rounds(one, loaded.root) for one in loaded.plan.series)
     if missing or not file.is_file() or file.read_text(encoding="utf-8") != text:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text, encoding="utf-8")
+        files.write_text(file, text)
     return file.relative_to(loaded.root)

@@ -7,7 +7,6 @@ trust a number lies in the file's metadata: recipes, command line, settings read
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from twoturn import files
 from twoturn.errors import UserError
 
 SCHEMA_VERSION = 2
@@ -65,17 +65,9 @@ def table(rows: Sequence[Mapping[str, Any]], metadata: Mapping[str, Any]) -> pa.
 
 
 def write(cell: pa.Table, file: Path) -> None:
-    """Write a table under a passing name, sync it, then give it its own."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    partial = file.with_name(f".{file.name}.{os.getpid()}")
-    try:
-        with partial.open("wb") as stream:
-            pq.write_table(cell, stream, write_page_checksum=True)
-            stream.flush()
-            os.fsync(stream.fileno())
-        partial.replace(file)
-    finally:
-        partial.unlink(missing_ok=True)
+    """Write a table as a whole file. Every page has a checksum."""
+    with files.whole(file) as partial:
+        pq.write_table(cell, partial, write_page_checksum=True)
 
 
 def read(file: Path) -> tuple[pa.Table, dict[str, Any]]:
@@ -103,6 +95,18 @@ def read(file: Path) -> tuple[pa.Table, dict[str, Any]]:
     return cell, metadata
 
 
+def load(file: Path) -> pa.Table:
+    """A table that was made of cells. Raises UserError that names a broken one."""
+    try:
+        return pq.read_table(file, partitioning=None, page_checksum_verification=True)
+    except (OSError, pa.ArrowException) as error:
+        raise UserError(
+            f"not a whole table ({type(error).__name__})",
+            file=file,
+            cure="remove it and run again: it is made of the cells in a moment",
+        ) from None
+
+
 def with_later_columns(cell: pa.Table, version: int) -> pa.Table:
     """Cells of an earlier version with nulls in the columns that have come since."""
     later = [name for since, names in ADDED.items() if since > version for name in names]
@@ -128,13 +132,13 @@ def of_series(folder: Path, rounds: int) -> list[Path]:
     )
 
 
-def join(files: Sequence[tuple[Path, str]]) -> pa.Table:
+def join(measured: Sequence[tuple[Path, str]]) -> pa.Table:
     """Cells of many files, each given with its series' fingerprint, as one table.
 
     Raises UserError where a cell lies under another fingerprint than it was measured for.
     """
     parts = []
-    for file, fingerprint in files:
+    for file, fingerprint in measured:
         cell, metadata = read(file)
         if metadata.get("fingerprint") != fingerprint:
             raise UserError(

@@ -22,7 +22,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from twoturn import claims, contrasts, i18n
+from twoturn import claims, contrasts, files, i18n
 from twoturn.contrasts import SeriesLike
 from twoturn.numbers import Formatter
 
@@ -102,9 +102,9 @@ def write(
     """The pictures of some data, each in the language that its name ends with (…_LANGUAGE.svg), and
     the data as CSV; nothing is written unless all can be drawn."""
     drawn = {file: draw(data, series, i18n.of_file(file.stem)) for file in pictures}
-    data.to_csv(table, index=False, lineterminator="\n")
+    files.write_text(table, data.to_csv(index=False, lineterminator="\n"))
     for file, picture in drawn.items():
-        file.write_text(picture, encoding="utf-8")
+        files.write_text(file, picture)
 
 
 def draw(data: pd.DataFrame, series: SeriesLike, language: str) -> str:

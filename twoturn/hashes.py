@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from twoturn import files
 
 _CACHE = ".twoturn/hashes.json"
 
@@ -42,23 +44,18 @@ class Hashes:
     def save(self) -> None:
         if not self.fresh:
             return
-        try:
-            self.file.parent.mkdir(exist_ok=True)
-            partial = self.file.with_suffix(f".{os.getpid()}")
-            partial.write_text(json.dumps(self.known))
-            partial.replace(self.file)
-        except OSError:
-            pass  # only a memory: without it the files are hashed again
+        with contextlib.suppress(OSError):  # only a memory: without it the files are hashed again
+            files.write_text(self.file, json.dumps(self.known))
 
 
 def folder_digest(folder: Path, digest: Callable[[Path], str] = sha256_file) -> str:
     """sha256 over the sorted (name, sha256) pairs of a folder's files, hidden ones left out."""
-    files = sorted(
+    found = sorted(
         path
         for path in folder.rglob("*")
         if path.is_file()
         and not any(part.startswith(".") for part in path.relative_to(folder).parts)
         and path.suffix != ".md"
     )
-    lines = "".join(f"{path.relative_to(folder).as_posix()} {digest(path)}\n" for path in files)
+    lines = "".join(f"{path.relative_to(folder).as_posix()} {digest(path)}\n" for path in found)
     return hashlib.sha256(lines.encode()).hexdigest()

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from twoturn import machine
+from twoturn import files, machine
 from twoturn.config import Campaign
 from twoturn.errors import UserError
 from twoturn.hashes import Hashes, folder_digest
@@ -99,20 +99,20 @@ def write(name: str, lock: dict[str, Any], root: Path) -> Path:
     file = root / path(name)
     text = json.dumps(lock, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
     if not file.is_file() or file.read_text(encoding="utf-8") != text:
-        file.parent.mkdir(exist_ok=True)
-        partial = file.with_suffix(f".{os.getpid()}")
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(file)
+        files.write_text(file, text)
     return file
 
 
 def load(campaign: Campaign, root: Path) -> dict[str, Any]:
-    """The campaign's lock. The local one is completed with what it does not know yet."""
+    """The campaign's lock. The local one is completed with what it does not know yet, and written
+    anew where it cannot be read: it holds nothing but facts of this machine."""
     if campaign.machine != "local":
         return read(campaign.machine, root)
-    if not (root / path("local")).is_file():
+    try:
+        lock = read("local", root)
+    except UserError:
         write("local", observe(campaign, root), root)
-    lock = read("local", root)
+        lock = read("local", root)
     missing = {
         name
         for name, entry in campaign.servers.items()

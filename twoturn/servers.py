@@ -26,7 +26,7 @@ from typing import Any, TypeAlias
 import psutil
 import uv
 
-from twoturn import client
+from twoturn import client, files
 from twoturn.errors import UserError
 from twoturn.hashes import sha256_file
 
@@ -36,6 +36,7 @@ LOG_TAIL = 50  # lines kept of a server that failed
 READY_POLL_S = 0.03
 LOG_PATIENCE_S = 2.0
 RELEASE_S = 20.0
+PROCESS = "server.json"  # in a cell's folder: number and start time of its server
 
 Ask: TypeAlias = Callable[[str, str, float, str | None], tuple[int, dict[str, Any] | None]]
 """(base_url, model, timeout_s, api_key) → (HTTP status, JSON body) as of `client.complete_once`."""
@@ -210,7 +211,7 @@ def run(launch: Launch, port: int, log_file: Path, ask: Ask | None = None) -> It
         _wait_attached(launch, log_file, ask or ask_one_token)
         yield Running(launch.attach, launch, None, None, log_file)
         return
-    begun, ready = time.monotonic(), False
+    begun, ready, pid = time.monotonic(), False, None
     guard = subprocess.Popen(
         [sys.executable, "-I", str(GUARD), str(log_file), "--", *launch.argv],
         stdin=subprocess.PIPE,
@@ -221,13 +222,55 @@ def run(launch: Launch, port: int, log_file: Path, ask: Ask | None = None) -> It
     )
     try:
         pid = _pid(guard, launch, log_file)
+        _note(pid, log_file.with_name(PROCESS))
         _wait_ready(launch, port, pid, guard, log_file, begun, ask or ask_one_token)
         load_s, ready = time.monotonic() - begun, True
         yield Running(f"http://127.0.0.1:{port}", launch, pid, load_s, log_file)
     finally:
         _stop(guard)
+        if pid is not None:
+            # Memory is given back when the last process of the group has ended.
+            _wait_until(functools.partial(_group_is_gone, pid), "a process of it is left")
         if ready:  # otherwise the port may be another's
-            _wait_released(port)
+            _wait_until(lambda: not _listening(port), f"its port {port} is still open")
+
+
+def stop_stale(cell: Path) -> None:
+    """Stop what the server of a crashed run has left, by the number of each process.
+
+    `cell`: the folder that the server lived in. What has this folder as its home is ours, whatever
+    its group and parents; where the system does not show a process's surroundings, the one with the
+    noted number and start time is. Others' processes are never touched.
+    """
+    noted = _noted(cell / PROCESS)
+    left = [process for process in psutil.process_iter() if _lived_in(process, cell, noted)]
+    for process in left:
+        with contextlib.suppress(psutil.Error):
+            process.kill()
+    psutil.wait_procs(left, timeout=RELEASE_S)
+
+
+def _note(pid: int, file: Path) -> None:
+    with contextlib.suppress(psutil.Error):
+        told = {"pid": pid, "started": psutil.Process(pid).create_time()}
+        files.write_text(file, json.dumps(told))
+
+
+def _noted(file: Path) -> tuple[int, float] | None:
+    try:
+        told = json.loads(file.read_text(encoding="utf-8"))
+        return int(told["pid"]), float(told["started"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _lived_in(process: psutil.Process, cell: Path, noted: tuple[int, float] | None) -> bool:
+    try:
+        return bool(process.environ().get("HOME") == str(cell / "home"))
+    except psutil.AccessDenied:
+        return noted is not None and noted == (process.pid, process.create_time())
+    except (psutil.Error, OSError):
+        return False
 
 
 class LogTail:
@@ -392,12 +435,28 @@ def _stop(guard: subprocess.Popen[bytes]) -> None:
     guard.stdout.close()
 
 
-def _wait_released(port: int) -> None:
+def _group_is_gone(pid: int) -> bool:
+    try:
+        os.killpg(pid, 0)
+    except (ProcessLookupError, PermissionError):  # macOS says the latter of those that have ended
+        return True
+    return not any(_runs_in(process, pid) for process in psutil.process_iter())
+
+
+def _runs_in(process: psutil.Process, group: int) -> bool:
+    """Not so what has ended and waits to be buried: it holds no memory."""
+    try:
+        return os.getpgid(process.pid) == group and process.status() != psutil.STATUS_ZOMBIE
+    except (psutil.Error, OSError):
+        return False
+
+
+def _wait_until(released: Callable[[], bool], otherwise: str) -> None:
     deadline = time.monotonic() + RELEASE_S
-    while _listening(port):
+    while not released():
         if time.monotonic() > deadline:
             raise UserError(
-                f"the server is stopped and its port {port} is still open: a process of it is left",
+                f"the server is stopped and {otherwise}",
                 cure="stop that process; nothing more is measured beside it",
             )
         time.sleep(READY_POLL_S)
