@@ -20,7 +20,7 @@ def round_of(tree: Tree, number: int = 1, **arms: dict[str, Any]) -> dict[str, R
     """Arm → all rows of one round with scripted servers, the warm-up request's too."""
     tree.write(
         {
-            "servers": {"one": {"command": [*COMMAND, "--tok-s", "4000"], "version": "1.0"}},
+            "servers": {"one": {"command": [*COMMAND, "--tok-s", "300"], "version": "1.0"}},
             "checkpoints": {name: {"path": f"models/{name}"} for name in ("small", "draft")},
             "series": {
                 "talk": {
