@@ -77,6 +77,19 @@ series:
         checkpoint: smollm2
         server: llama-cpp
         settings: {threads: 1, prefix_cache: false}
+      draft:  # there is no smaller model of its vocabulary: it drafts for itself
+        checkpoint: smollm2
+        server: llama-cpp
+        speculation: draft
+        block_size: 4
+        draft: smollm2
+        settings: {threads: 1}
+      ngram:
+        checkpoint: smollm2
+        server: llama-cpp
+        speculation: ngram
+        block_size: 9
+        settings: {threads: 1, ngram_lookup: 2}
 """.replace("SMOLLM2", SMOLLM2.strip("\n"))
 
 
@@ -97,7 +110,7 @@ def of(rows: list[dict[str, Any]], series: str, arm: str) -> list[dict[str, Any]
 
 
 def test_every_row_is_a_valid_measurement(rows: list[dict[str, Any]]) -> None:
-    assert len(rows) == 2 * (4 * 2 + 2 * 2)
+    assert len(rows) == 2 * (4 * 2 + 4 * 2)
     assert {(row["status"], row["reason"]) for row in rows if row["status"] != "ok"} == set()
     assert {row["prompt_tokens"] for row in rows if row["series"] == "demo"} == {64}
     assert {row["completion_tokens"] for row in rows if row["series"] == "demo"} == {48}
@@ -123,14 +136,27 @@ def test_figures_of_speculation(rows: list[dict[str, Any]]) -> None:
         assert row["accept_length"] is None
 
 
+def test_smollm2_drafts_for_itself_and_from_its_text(rows: list[dict[str, Any]]) -> None:
+    """What drafts for itself guesses right but where a batch is rounded otherwise."""
+    for row in of(rows, "smollm2", "draft"):
+        steps = 15 - row["accepted_tokens"]
+        assert row["accepted_tokens"] >= 0.8 * row["drafted_tokens"] > 0
+        assert row["tokens_per_step"] == pytest.approx(15 / steps)
+        assert row["accept_length"] is None or 1 < row["accept_length"] <= 4
+    for row in of(rows, "smollm2", "ngram"):
+        assert row["drafted_tokens"] >= row["accepted_tokens"]
+        assert row["tokens_per_step"] == pytest.approx(15 / (15 - row["accepted_tokens"]))
+
+
 def test_speculation_keeps_the_text(rows: list[dict[str, Any]]) -> None:
     """In f32 throughout; in f16 the shape of a batch may turn a token."""
     assert {row["divergence_index"] for row in rows if row["series"] == "demo"} == {None}
 
 
 def test_the_prefix_cache_is_on_and_off(rows: list[dict[str, Any]]) -> None:
-    for row in of(rows, "smollm2", "plain"):
-        assert (row["cached_tokens"] > 90) == (row["turn"] == 2)
+    for arm in ("plain", "draft", "ngram"):
+        for row in of(rows, "smollm2", arm):
+            assert (row["cached_tokens"] > 90) == (row["turn"] == 2)
     assert {row["cached_tokens"] for row in of(rows, "smollm2", "cache_off")} == {0}
 
 

@@ -61,7 +61,7 @@ def place(this: Round, arm: Arm, folder: Path) -> Place:
     loaded, python = this.loaded, this.pythons[arm.server]
     models = {}
     (folder / "models").mkdir()
-    for name in filter(None, (arm.checkpoint, arm.draft)):
+    for name in {arm.checkpoint, arm.draft or arm.checkpoint}:  # a target may draft for itself
         target = checkpoints.folder(name, loaded.campaign, loaded.file, loaded.root)
         (folder / "models" / name).symlink_to(target)
         models[name] = f"models/{name}"
