@@ -95,7 +95,9 @@ onsuccess:
     for language in PLAN.languages:
         for kind in ("md", "html"):
             if Path(f"{REPORTS}/article_{language}.{kind}").is_file():
-                print(f"Article: {REPORTS}/article_{language}.{kind}", file=sys.stderr)
+                print(
+                    f"Article: {REPORTS}/article_{language}.{kind}", file=sys.stderr
+                )
 
 
 onerror:

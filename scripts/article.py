@@ -7,7 +7,7 @@ from pathlib import Path
 
 from twoturn import article, campaign, cells, files
 from twoturn.errors import run
-from twoturn.plan import Plan
+from twoturn.plan import Series
 
 
 def main() -> None:
@@ -27,20 +27,20 @@ def main() -> None:
         cells.load(wanted.contrasts),
         cells.load(wanted.claims),
         {
-            kind: pictures(kind, loaded.plan, wanted.figures, wanted.language, wanted.output.parent)
-            for kind in article.PICTURES
+            series.name: pictures(series, wanted.figures, wanted.language, wanted.output.parent)
+            for series in loaded.plan.series
         },
     )
     text = article.render(wanted.language, data)
     files.write_text(wanted.output, text)
 
 
-def pictures(kind: str, plan: Plan, folder: Path, language: str, start: Path) -> dict[str, str]:
-    """Series → link to its picture, relative to the article; only pictures that are there."""
-    files = {series.name: folder / f"{kind}_{series.name}_{language}.svg" for series in plan.series}
+def pictures(series: Series, folder: Path, language: str, start: Path) -> dict[str, str]:
+    """Kind → link to the picture, relative to the article; only pictures that are there."""
+    files = {kind: folder / f"{kind}_{series.name}_{language}.svg" for kind in series.pictures}
     return {
-        name: Path(os.path.relpath(file, start)).as_posix()
-        for name, file in files.items()
+        kind: Path(os.path.relpath(file, start)).as_posix()
+        for kind, file in files.items()
         if file.is_file()
     }
 

@@ -25,6 +25,7 @@ from twoturn import (
     figures,
     forest,
     plan,
+    turns,
     weights,
 )
 from twoturn.campaign import Loaded
@@ -78,22 +79,25 @@ def thaw(folder: Path) -> Loaded:
 def tell(folder: Path, into: Path) -> None:
     """Both articles and all figures, from the cells in `folder`."""
     loaded = thaw(folder)
-    table = cells.with_later_columns(pq.read_table(folder / "cells.parquet"), version=1)
-    rows = table.drop_columns(["chunk_times_s"]).to_pandas()
+    joined = cells.with_later_columns(pq.read_table(folder / "cells.parquet"), version=1)
+    rows = joined.drop_columns(["chunk_times_s"]).to_pandas()
     compared = contrasts.from_cells(rows, loaded.plan.series)
     claimed = claims.from_contrasts(compared, loaded.plan.series)
     (into / "figures").mkdir(parents=True, exist_ok=True)
     for series in loaded.plan.series:
-        for kind, draw, data in (
-            ("slots", figures.draw, figures.slot_data(rows, series)),
-            ("forest", forest.draw, forest.forest_data(compared, series)),
-        ):
+        drawn = {
+            "slots": (figures.draw, figures.slot_data(rows, series)),
+            "forest": (forest.draw, forest.forest_data(compared, series)),
+            "turns": (turns.draw, turns.turn_data(rows, series)),
+        }
+        for kind in series.pictures:
             pictures = [into / picture(kind, series, one) for one in loaded.plan.languages]
-            figures.write(draw, data, series, into / f"figures/{kind}_{series.name}.csv", pictures)
+            table = into / f"figures/{kind}_{series.name}.csv"
+            figures.write(*drawn[kind], series, table, pictures)
     for language in loaded.plan.languages:
         links = {
-            kind: {one.name: picture(kind, one, language) for one in loaded.plan.series}
-            for kind in ("slots", "forest")
+            one.name: {kind: picture(kind, one, language) for kind in one.pictures}
+            for one in loaded.plan.series
         }
         told = article.gather(loaded, rows, compared, claimed, links)
         text = article.render(language, told)

@@ -53,7 +53,7 @@ claim_kinds
 claims
 numbers
 figures
-forest
+forest turns
 article.data article.view
 article.series
 article.sections
@@ -83,7 +83,7 @@ MEASURING = {
 }
 ANALYSIS = {
     *("stats", "earlier", "contrasts", "claim_kinds", "claims", "judging", "judge", "rounds"),
-    *("numbers", "i18n", "sources", "figures", "forest", "article", "page"),
+    *("numbers", "i18n", "sources", "figures", "forest", "turns", "article", "page"),
 }
 NETWORK = {"httpx", "socket", "http", "urllib", "requests", "aiohttp", "ssl", "asyncio", "uv"}
 MAY = {

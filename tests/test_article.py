@@ -101,7 +101,7 @@ def demo_cells(campaign: Loaded) -> pd.DataFrame:
     return table.assign(fingerprint=table["series"].map(fingerprints).fillna("other"))
 
 
-def data_of(campaign: Loaded, table: pd.DataFrame, **figures: str) -> article.Data:
+def data_of(campaign: Loaded, table: pd.DataFrame, **pictures: str) -> article.Data:
     found = contrasts.from_cells(table, campaign.plan.series)
     told = claims.from_contrasts(found, campaign.plan.series)
     return article.gather(
@@ -109,7 +109,7 @@ def data_of(campaign: Loaded, table: pd.DataFrame, **figures: str) -> article.Da
         table,
         found,
         told,
-        {"slots": figures, "forest": {"two_turns": "figures/forest_two_turns_en.svg"}},
+        {"two_turns": {"forest": "figures/forest_two_turns_en.svg", **pictures}},
     )
 
 
@@ -164,8 +164,8 @@ def campaign() -> Loaded:
 
 @pytest.fixture(scope="module")
 def demo(campaign: Loaded) -> dict[str, str]:
-    picture = {"two_turns": "figures/slots_two_turns_en.svg"}
-    return both(data_of(campaign, demo_cells(campaign), **picture))
+    pictures = {kind: f"figures/{kind}_two_turns_en.svg" for kind in ("slots", "turns")}
+    return both(data_of(campaign, demo_cells(campaign), **pictures))
 
 
 def test_the_demo_tells_the_trade_and_what_it_is_worth(demo: dict[str, str]) -> None:
@@ -242,7 +242,7 @@ def test_an_earlier_measurement_is_told_and_shown_nowhere(campaign: Loaded) -> N
     on = json.dumps({"date": "2026-10-01", "versions": ["mlx-vlm 0.7.9"], "fingerprint": "abc"})
     told = claims.from_contrasts(found, campaign.plan.series, measured_on={old.fingerprint: on})
     texts = both(
-        article.gather(campaign, now, found, told, {"forest": {"two_turns": "figures/x.svg"}})
+        article.gather(campaign, now, found, told, {"two_turns": {"forest": "figures/x.svg"}})
     )
     assert texts["en"].count("Measured on 1\u00a0October 2026 with `mlx-vlm 0.7.9`") == 9
     assert texts["pl"].count("Zmierzono 1\u00a0października 2026 z `mlx-vlm 0.7.9`") == 9

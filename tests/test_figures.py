@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import pandas as pd
 import pytest
 
-from twoturn import cells, contrasts, figures, forest
+from twoturn import cells, contrasts, figures, forest, turns
 from twoturn.article.view import View
 
 from .test_article import demo_cells, loaded
@@ -194,3 +194,62 @@ def test_absurd_ratios_stay_on_the_picture(ratios: pd.DataFrame, ratio: float) -
     ElementTree.fromstring(svg)
     assert ">1<" in svg
     assert "nan" not in svg.lower()
+
+
+# The second turn ----------------------------------------------------------------------------------
+
+
+def test_the_turns_beside_the_picture() -> None:
+    data = turns.turn_data(demo_cells(CAMPAIGN), TWO_TURNS)
+    assert list(data.columns) == turns.COLUMNS
+    assert len(data) == len(TWO_TURNS.arms) * 6 * 2
+    assert list(dict.fromkeys(data["arm"])) == [arm.name for arm in TWO_TURNS.arms]
+    second = data[data["turn"] == 2]
+    assert (second["cached_tokens"] + second["new_tokens"] == second["prompt_tokens"]).all()
+    assert (second.loc[second["arm"] == "cache_off", "cached_tokens"] == 0).all()
+    assert (second.loc[second["arm"] == "plain", "cached_tokens"] > 1000).all()
+
+
+@pytest.mark.parametrize("language", ["en", "pl"])
+def test_the_turns_are_drawn(language: str) -> None:
+    data = turns.turn_data(demo_cells(CAMPAIGN), TWO_TURNS)
+    svg = turns.draw(data, TWO_TURNS, language)
+    assert turns.draw(data, TWO_TURNS, language) == svg
+    told = {e.tag.rpartition("}")[2]: e.text for e in ElementTree.fromstring(svg)[:2]}
+    assert "two_turns" in (told["title"] or "")
+    assert told["desc"]
+    for arm in TWO_TURNS.arms:
+        assert f">{arm.name}" in svg
+    assert ("cache not reported" in svg, "brak danych o cache" in svg) == (False, False)
+    colours = set(re.findall(r"#[0-9a-f]{6}", svg.lower()))
+    assert colours <= {colour.lower() for colour in (*figures.COLOURS, figures.GREY)} | {"#ffffff"}
+
+
+def test_what_a_server_does_not_report_of_its_cache_is_no_miss() -> None:
+    table = demo_cells(CAMPAIGN)
+    table.loc[table["arm"] == "mtp", "cached_tokens"] = None
+    data = turns.turn_data(table, TWO_TURNS)
+    assert data.loc[data["arm"] == "mtp", "new_tokens"].isna().all()
+    svg = turns.draw(data, TWO_TURNS, "en")
+    assert ">cache not reported<" in svg
+    assert ">from the cache<" in svg
+
+
+def test_cells_that_are_not_whole_are_not_drawn() -> None:
+    table = demo_cells(CAMPAIGN)
+    failed = (table["arm"] == "mtp") & (table["turn"] == 2) & (table["round"] == 1)
+    table.loc[failed, "status"] = "stopped_early"
+    data = turns.turn_data(table, TWO_TURNS)
+    assert set(data.loc[data["arm"] == "mtp", "round"]) == {2, 3, 4, 5, 6}
+    nothing = turns.turn_data(cells.JOINED.empty_table().to_pandas(), TWO_TURNS)
+    assert nothing.empty
+    assert ">no valid cell yet<" in turns.draw(nothing, TWO_TURNS, "en")
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("value", [float("inf"), float("nan"), None])
+def test_turns_without_numbers(value: float | None) -> None:
+    columns = ["ttft_s", "prompt_tokens"]
+    table = demo_cells(CAMPAIGN).astype(dict.fromkeys(columns, float))
+    table.loc[table["arm"] == "mtp", columns] = value
+    ElementTree.fromstring(turns.draw(turns.turn_data(table, TWO_TURNS), TWO_TURNS, "pl"))

@@ -220,7 +220,7 @@ def _legend(data: pd.DataFrame, series: SeriesLike, words: i18n.Translator) -> l
     look = _look(series)
     drawn = set(data.loc[data["kind"] == "slot", "arm"])
     handles = [
-        Line2D([], [], label=_label(arm.name, series, words), **look[arm.name])
+        Line2D([], [], label=label(arm.name, series, words), **look[arm.name])
         for arm in series.arms
         if arm.name in drawn
     ]
@@ -233,7 +233,8 @@ def _legend(data: pd.DataFrame, series: SeriesLike, words: i18n.Translator) -> l
     return handles
 
 
-def _label(arm: str, series: SeriesLike, words: i18n.Translator) -> str:
+def label(arm: str, series: SeriesLike, words: i18n.Translator) -> str:
+    """An arm and its role in the series, if it has one."""
     if arm == series.reference:
         return f"{arm} ({words.gettext('reference')})"
     return f"{arm} ({words.gettext('null arm')})" if arm == series.null_arm else arm

@@ -22,7 +22,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLoca
 
 from twoturn import claims, i18n
 from twoturn.contrasts import SeriesLike, of_series
-from twoturn.figures import COLOURS, GREY, LEGEND_LINE_IN, STYLE, WIDTH_IN, svg
+from twoturn.figures import COLOURS, GREY, LEGEND_LINE_IN, STYLE, WIDTH_IN, label, svg
 from twoturn.numbers import Formatter
 from twoturn.stats.base import CONFIDENCE
 from twoturn.stats.verdict import MARGIN, times_as_fast
@@ -141,8 +141,7 @@ def _panel(
     panel.axvline(1, color=GREY, lw=0.8)
     labels = []
     for place, row in enumerate(data.to_dict("records")):
-        null = row["arm"] == series.null_arm
-        labels.append(f"{row['arm']} ({words.gettext('null arm')})" if null else row["arm"])
+        labels.append(label(row["arm"], series, words))
         look = LOOKS.get(row["verdict"])
         if look is None or not math.isfinite(row["times_as_fast"]):
             axes = panel.get_yaxis_transform()

@@ -80,6 +80,11 @@ class Series:
     def metrics(self) -> tuple[str, ...]:
         return METRICS[self.workload.kind]
 
+    @property
+    def pictures(self) -> tuple[str, ...]:
+        """Kinds of pictures that show something of it; their files are KIND_SERIES_LANGUAGE.svg."""
+        return ("slots", "forest", *(["turns"] if "turn2_ttft_s" in self.metrics else []))
+
     def arm(self, name: str) -> Arm:
         return next(arm for arm in self.arms if arm.name == name)
 

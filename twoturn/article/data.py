@@ -20,9 +20,6 @@ from twoturn.weights import Weights
 Row: TypeAlias = dict[str, Any]
 Values: TypeAlias = Mapping[str, float | None]
 
-PICTURES = ("slots", "forest", "turns")
-"""Kinds of pictures that a series can have; their files are KIND_SERIES_LANGUAGE.svg."""
-
 DEMO = PurePosixPath("checkpoints/demo")
 """Where the embedded demo model lies; its card is the README.md there."""
 
@@ -144,8 +141,8 @@ def gather(
 ) -> Data:
     """What there is to tell about a campaign. Pure.
 
-    cells: the joined table, of any length, chunk times not needed. pictures: kind (PICTURES) →
-    series → link from the article to its picture, only where there is one.
+    cells: the joined table, of any length, chunk times not needed. pictures: series →
+    kind → link from the article to its picture, only where there is one.
     """
     names = {series.name for series in loaded.plan.series}
     cells = cells[cells["series"].isin(names)]
@@ -164,7 +161,7 @@ def gather(
                 cells[cells["series"] == series.name],
                 contrasts.of_series(contrast_table.to_pylist(), series),
                 [row for row in claim_table.to_pylist() if row["series"] == series.name],
-                {kind: some[series.name] for kind, some in pictures.items() if series.name in some},
+                pictures.get(series.name, {}),
             )
             for series in loaded.plan.series
         ),

@@ -62,6 +62,7 @@ def _one(one: SeriesData, view: View) -> Context:
         **_texts_told(one, view),
         "unreported": view.names(one.unreported_cache) if one.unreported_cache else "",
         "forest": one.pictures.get("forest"),
+        "turns_picture": one.pictures.get("turns"),
         "plain_name": escape(series.name),
     }
 

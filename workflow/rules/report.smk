@@ -1,10 +1,13 @@
 """From tables to the figures, the article and its page, one per language."""
 
-FIGURES = [*CLAIMS, *modules("figures.py", "forest.py", "i18n.py", "numbers.py")]
+FIGURES = [
+    *CLAIMS,
+    *modules("figures.py", "forest.py", "turns.py", "i18n.py", "numbers.py"),
+]
 PICTURES = [
     f"{REPORTS}/figures/{kind}_{s.name}_{{language}}.svg"
     for s in PLAN.series
-    for kind in ("slots", "forest")
+    for kind in s.pictures
 ]
 
 
@@ -60,6 +63,33 @@ rule forest_figure:
     shell:
         "python scripts/figure_forest.py --campaign {input.campaign:q} --series {wildcards.series:q} "
         "--contrasts {input.contrasts:q} --table {output.table:q} {output.pictures:q} 2> {log:q}"
+
+
+rule turns_figure:
+    input:
+        PLANNED,
+        FIGURES,
+        sorted(str(path) for path in Path("workflow/locale").rglob("*.po")),
+        "scripts/figure_turns.py",
+        campaign=CAMPAIGN,
+        cells=f"{RESULTS}/cells.parquet",
+    output:
+        pictures=[
+            report(
+                f"{REPORTS}/figures/turns_{{series}}_{language}.svg",
+                category="figures",
+                caption="../captions/turns.rst",
+            )
+            for language in PLAN.languages
+        ],
+        table=f"{REPORTS}/figures/turns_{{series}}.csv",
+    log:
+        f"logs/{REPORTS}/turns_{{series}}.log",
+    message:
+        "Draw the second turn of {wildcards.series}"
+    shell:
+        "python scripts/figure_turns.py --campaign {input.campaign:q} --series {wildcards.series:q} "
+        "--cells {input.cells:q} --table {output.table:q} {output.pictures:q} 2> {log:q}"
 
 
 rule article:
