@@ -9,7 +9,7 @@ export UV_PYTHON_DOWNLOADS := never
 export UV_PROJECT_ENVIRONMENT := $(CURDIR)/$(VENV)
 SNAKEMAKE := $(BIN)/snakemake --configfile $(CAMPAIGN)
 
-.PHONY: article quick tell test check plan doctor lock dag prefetch demo example clean
+.PHONY: article quick tell test check plan doctor verify lock dag prefetch demo example clean
 
 article: $(VENV)/.ready ## measure what is missing and write both articles
 	@test -f $(CAMPAIGN) || { echo "twoturn: $(CAMPAIGN): there is no such campaign file"; exit 1; }
@@ -26,6 +26,9 @@ plan: $(VENV)/.ready ## what would be measured, in which order, and why
 
 doctor: $(VENV)/.ready ## what is here, what is missing, and whether the machine is fit to measure
 	$(BIN)/twoturn doctor $(CAMPAIGN)
+
+verify: $(VENV)/.ready ## check what is measured: whole, in order, of the right fingerprint
+	$(BIN)/twoturn verify $(CAMPAIGN)
 
 lock: $(VENV)/.ready ## write this machine's lock as it is now
 	$(BIN)/twoturn lock $(CAMPAIGN) --name $(MACHINE)

@@ -523,8 +523,10 @@ def inject(
         for part in ("results", ".twoturn", "locks", "checkpoints"):
             shutil.copytree(base / part, clone.folder / part, dirs_exist_ok=True)
     log = folder / "run.log"
+    # What follows the cells is the same for all of them; who is hit in it goes on to the article.
+    targets = () if moment in LATE else (TABLE,)
     try:
-        world = World(clone, start(clone, log), chance, folder, mounted)
+        world = World(clone, start(clone, log, *targets), chance, folder, mounted)
         if not wait_for(clone, moment, world.running, chance.random()):
             found.missed = True
             with contextlib.suppress(ProcessLookupError):
@@ -549,8 +551,7 @@ def inject(
         if not fault.startswith(("cell", "spec", "joined")):
             found.half_written = half_written(clone)
         after = {p: f for p, f in whole(clone).items() if clone.folder / p not in world.removed}
-        # The rest is the same for all of them; whoever was hit in it goes on to the article.
-        _go_on(clone, world, log, found, () if moment in LATE else (TABLE,))
+        _go_on(clone, world, log, found, targets)
         _compare(clone, {**before, **after}, truth, world.told, arms, found)
     finally:
         found.seconds = time.monotonic() - begun
@@ -621,6 +622,8 @@ def _compare(
         one, other = truth.get(key), seen.get(key)
         if key[:4] in stopped and (other is None or other["status"] in told or one is None):
             found.told += other is not None
+        elif key[0] == "warmup" and one is None:
+            continue  # a second session has a warm-up round of its own
         elif one is None or other is None:
             found.wrong.append(f"{key} is {'missing' if other is None else 'new'}")
         elif differ := [name for name in SAME if one[name] != other[name]]:

@@ -4,7 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from twoturn import campaign, cells
+from twoturn import campaign, cells, reasons
 from twoturn.errors import run
 
 
@@ -15,12 +15,10 @@ def main() -> None:
     wanted = parser.parse_args()
     root = Path.cwd()
     plan = campaign.load(wanted.campaign, root).plan
-    found = [
-        (file, series.fingerprint)
-        for series in plan.series
-        for file in cells.of_series(root / series.directory, series.rounds)
-    ]
-    cells.write(cells.join(found), wanted.output)
+    for series in plan.series:
+        if (root / series.directory).is_dir():
+            reasons.write_spec(series, root)
+    cells.write(cells.join(cells.of_plan(plan.series, root)), wanted.output)
 
 
 if __name__ == "__main__":

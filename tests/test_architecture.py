@@ -39,7 +39,7 @@ campaign
 bench
 exchange preflight
 sending cold_texts
-measure progress doctor
+measure progress doctor verify
 stats.base
 stats.ols stats.hodges_lehmann
 stats.drift_curve stats.step stats.bracketed stats.prompts

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from twoturn import campaign, config, doctor, lock, reasons
+from twoturn import campaign, config, doctor, lock, reasons, verify
 from twoturn.campaign import Loaded
 from twoturn.errors import UserError
 from twoturn.plan import round_name
@@ -22,6 +22,8 @@ def main(argv: list[str] | None = None) -> int:
         "doctor", help="say what is here, what is missing, and how to get it"
     )
     look.add_argument("campaign", nargs="?", default="config.yaml", help="campaign file")
+    check = commands.add_parser("verify", help="check what is measured against the plan")
+    check.add_argument("campaign", nargs="?", default="config.yaml", help="campaign file")
     make_lock = commands.add_parser("lock", help="write the lock of this machine as it is now")
     make_lock.add_argument("campaign", nargs="?", default="config.yaml", help="campaign file")
     make_lock.add_argument("--name", help="name of the lock; default: the campaign's machine")
@@ -35,6 +37,8 @@ def main(argv: list[str] | None = None) -> int:
             lines = plan_lines(campaign.load(wanted.campaign, Path.cwd()))
         elif wanted.command == "doctor":
             lines = doctor.lines(wanted.campaign, Path.cwd())
+        elif wanted.command == "verify":
+            lines = verify.lines(campaign.load(wanted.campaign, Path.cwd()))
         elif wanted.command == "lock":
             lines = iter([write_lock(wanted.campaign, wanted.name, Path.cwd())])
         elif wanted.command == "rounds":

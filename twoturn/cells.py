@@ -7,9 +7,9 @@ trust a number lies in the file's metadata: recipes, command line, settings read
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -22,6 +22,17 @@ ADDED = {2: ("text_gate", "divergence_token")}
 """Schema version → columns that came with it. Files of earlier versions are read, these as null."""
 METADATA_KEY = b"twoturn"
 NO_PROMPT = "none"  # prompt_id of the one row of a cell whose server did not start
+
+
+class Planned(Protocol):
+    """A series as it is planned."""
+
+    @property
+    def fingerprint(self) -> str: ...
+    @property
+    def directory(self) -> str: ...
+    @property
+    def rounds(self) -> int: ...
 
 
 def _fields(names: str, kind: pa.DataType, nullable: bool = True) -> list[pa.Field]:
@@ -130,6 +141,15 @@ def of_series(folder: Path, rounds: int) -> list[Path]:
         for path in (folder / name).rglob("*.parquet")
         if not path.name.startswith(".") and (path.parent.name != "control" or name == names[-1])
     )
+
+
+def of_plan(planned: Iterable[Planned], root: Path) -> list[tuple[Path, str]]:
+    """All cells of planned series, as `join` takes them."""
+    return [
+        (file, series.fingerprint)
+        for series in planned
+        for file in of_series(root / series.directory, series.rounds)
+    ]
 
 
 def join(measured: Sequence[tuple[Path, str]]) -> pa.Table:

@@ -8,7 +8,6 @@ more. Both are kept beside the round's cells as kinds of their own.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shutil
 import sys
@@ -66,7 +65,7 @@ def run_round(
         say,
     )
     _clear_leftovers(folder)
-    _write_spec(folder / "spec.json", series, loaded.root)
+    reasons.write_spec(series, loaded.root)
     warmed = loaded.root / servers.STATE / "warmed"  # the session that has measured a round
     with _staging(folder, number) as staging:
         if not warmed.is_file() or warmed.read_text(encoding="utf-8") != session.id:
@@ -225,14 +224,6 @@ def _or_give_up(this: Round, arm: Arm, kind: str, fault: servers.ServerFault, ta
 
 
 # --- files ---------------------------------------------------------------------------------------
-
-
-def _write_spec(file: Path, series: Series, root: Path) -> None:
-    """What the fingerprint covers, in words of JSON, so that a later change can be explained."""
-    spec = privacy.redact_all(dict(series.spec), root)
-    text = json.dumps(spec, indent=1, sort_keys=True)
-    if not file.is_file() or file.read_bytes() != text.encode():
-        files.write_text(file, text)
 
 
 @contextlib.contextmanager

@@ -69,8 +69,7 @@ class Series:
 
     @cached_property
     def fingerprint(self) -> str:
-        """12 hex digits over the canonical JSON of the recipes."""
-        return hashlib.sha256(canonical(self.spec).encode()).hexdigest()[:12]
+        return fingerprint(self.spec)
 
     @property
     def directory(self) -> str:
@@ -123,6 +122,11 @@ class Plan:
         """Unique and falling, above every other rule: one round after the other."""
         jobs = [(one.name, number) for one, number in self.rounds()]
         return 1 + len(jobs) - jobs.index((series.name, round_number))
+
+
+def fingerprint(spec: Mapping[str, Any]) -> str:
+    """12 hex digits over the canonical JSON of the recipes."""
+    return hashlib.sha256(canonical(spec).encode()).hexdigest()[:12]
 
 
 def round_name(round_number: int) -> str:

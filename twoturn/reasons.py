@@ -6,9 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from twoturn import plan, privacy
+from twoturn import files, plan, privacy
 from twoturn.plan import Series, round_name
 
+SPEC = "spec.json"
 TOLD = 4
 """Changes that are named; another campaign's series of the same name differs in most things."""
 
@@ -31,10 +32,10 @@ def why(series: Series, root: Path) -> str:
         return "all rounds are there"
     if len(missing) < series.rounds:
         return f"{len(missing)} of {series.rounds} rounds are missing"
-    spec = privacy.redact_all(dict(series.spec), root)  # as it is written beside the cells
+    spec = json.loads(spec_text(series, root))
     earlier: list[list[str]] = [
         changed
-        for file in sorted(folder.parent.glob("*/spec.json"))
+        for file in sorted(folder.parent.glob(f"*/{SPEC}"))
         if file.parent != folder and _measured(file.parent) and (old := _read(file))
         if (changed := plan.changes(old, spec))
     ]
@@ -43,6 +44,18 @@ def why(series: Series, root: Path) -> str:
     nearest = min(earlier, key=len)
     more = [f"{len(nearest) - TOLD} more changes"] if len(nearest) > TOLD + 1 else []
     return "; ".join([*nearest[:TOLD], *more] if more else nearest)
+
+
+def spec_text(series: Series, root: Path) -> str:
+    """What the fingerprint covers, as it is written beside the cells."""
+    return json.dumps(privacy.redact_all(dict(series.spec), root), indent=1, sort_keys=True)
+
+
+def write_spec(series: Series, root: Path) -> None:
+    """So that a later change can be explained. One that is there and right stays as it is."""
+    file, text = root / series.directory / SPEC, spec_text(series, root)
+    if not file.is_file() or file.read_bytes() != text.encode():
+        files.write_text(file, text)
 
 
 def _measured(folder: Path) -> bool:
