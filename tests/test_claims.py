@@ -193,6 +193,7 @@ def test_a_failed_null_arm_silences_the_series() -> None:
 
 
 def test_the_slow_arm_is_named_when_it_did_not_finish() -> None:
+    """Client timeout: a censored time is told and not dropped."""
     series = series_of("mtp")
     row = contrast(series, "conversation_s", "mtp", "invalid", warnings=["censored:mtp"])
     text = sentence(claims_of(series, row)["two_turns/conversation_s/mtp"])
@@ -337,9 +338,12 @@ def best_of(series: Series, cells: pd.DataFrame) -> tuple[dict[str, Any], dict[s
 
 
 def test_the_best_block_is_chosen_on_some_rounds_and_told_from_others() -> None:
+    """Block-sweep shape: chosen by speed on other rounds, however accept length rises."""
     series = sweep_of()
     assert contrasts.sweeps(series) == (("b2", "b4", "b8"),)
-    row, claim = best_of(series, cells_of(series, decode=SPEEDS, drift=-0.3))
+    cells = cells_of(series, decode=SPEEDS, drift=-0.3)
+    cells["accept_length"] = cells["arm"].map({"b2": 1.8, "b4": 2.9, "b8": 4.2})
+    row, claim = best_of(series, cells)
     assert (row["metric"], row["arm"], row["verdict"]) == (
         "best_block:decode_tok_s",
         "b4",

@@ -72,6 +72,7 @@ def test_what_is_sent() -> None:
 
 
 def test_a_proxy_in_the_environment_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Proxy and localhost: nothing stands between the clock and 127.0.0.1."""
     for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     assert play(answer((0, content("a")), (1, DONE))).answer.text == "a"
@@ -177,6 +178,7 @@ def test_noise_does_not_defeat_the_first_token_deadline(noise: bytes) -> None:
 
 
 def test_silence_before_the_headers() -> None:
+    """Client timeout: the first byte has a deadline of its own."""
     with socket.create_server(("127.0.0.1", 0)) as mute:
         url = f"http://127.0.0.1:{mute.getsockname()[1]}"
         got = stream_chat(url, BODY, Timeouts(1.0, 0.3, 9.0, 9.0)).answer

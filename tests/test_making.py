@@ -286,6 +286,7 @@ def changed(tmp_path: Path, draft: str, **changes: Any) -> Path:
 def test_a_draft_that_does_not_fit_is_told(
     tmp_path: Path, draft: str, speculation: str, block: int, changes: dict[str, Any], said: str
 ) -> None:
+    """Draft-target mismatch: refused by vocabulary, width and kind before anything is measured."""
     with pytest.raises(UserError, match=said) as caught:
         making.check_draft(DEMO / "target", changed(tmp_path, draft, **changes), speculation, block)
     assert "\n" not in str(caught.value)
@@ -320,6 +321,7 @@ def test_a_head_that_a_converter_left_out_is_told(tmp_path: Path) -> None:
 
 
 def test_the_trained_block_is_read_where_it_stands(tmp_path: Path) -> None:
+    """Block size lost in config: some drafts keep it inside `dflash_config`."""
     for told, block in (
         ({"block_size": 16, "dflash_config": {}}, 16),
         ({"dflash_config": {"block_size": 10}}, 10),

@@ -130,6 +130,7 @@ def test_one_arrival_has_no_rate_and_says_so() -> None:
     ],
 )
 def test_cached_tokens_have_three_states(name: str, cached: int | None) -> None:
+    """Cached-tokens shapes: absent and null are not known, 0 is a reported miss."""
     row = measure_stream(name, 4)
     assert row.cached_tokens == cached
     expected = None if cached is None else (3218 - cached) / 0.4
@@ -245,6 +246,7 @@ def test_status(answer: Answer, wanted: Wanted, status: str) -> None:
     ("reported", "status"), [(7900, "ok"), (7505, "ok"), (7504, "prompt_truncated"), (None, "ok")]
 )
 def test_prompt_length_is_compared(reported: int | None, status: str) -> None:
+    """Silent truncation: HTTP 200 and a prompt that was cut."""
     usage = {"completion_tokens": 1, "prompt_tokens": reported}
     assert measure(small((1.0, "a", None), usage=usage), Wanted(None, 1, 7900)).status == status
     usage["prompt_tokens"] = 2050

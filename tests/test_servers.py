@@ -275,6 +275,7 @@ def test_a_program_that_is_not_there_makes_no_noise(
 
 
 def test_a_server_that_is_never_ready(scripted: Scripted) -> None:
+    """Ready too early: an open port that answers 503 is not ready, and patience ends."""
     launch, port, log = scripted("--never-ready", deadline_s=2.0)
     told = fault(launch, port, log)
     assert told.status == "start_timeout"
@@ -290,6 +291,7 @@ def test_a_server_that_never_listens(scripted: Scripted) -> None:
 
 
 def test_a_wrong_model(scripted: Scripted) -> None:
+    """Model id: whoever answers under another one is not the one asked for."""
     told = fault(*scripted("--wrong-model"))
     assert told.status == "wrong_model"
     assert str(told) == "asked for 'm', 'another-model' answered"
@@ -306,7 +308,7 @@ def test_an_unknown_model(scripted: Scripted) -> None:
 def test_somebody_else_has_the_port(
     scripted: Scripted, monkeypatch: pytest.MonkeyPatch, listener: str
 ) -> None:
-    """Whether ours fails to bind or the other answers first: the cell is refused."""
+    """Stale server on the port: refused whether ours cannot bind or the other answers first."""
     monkeypatch.setattr(servers, "RELEASE_S", 0.2)
     if listener == "right":
         with foreign() as port:
@@ -334,6 +336,7 @@ def test_an_answer_of_another_process_is_refused(
 
 @pytest.mark.parametrize("status", [401, 403])
 def test_a_key_is_wanted(scripted: Scripted, monkeypatch: pytest.MonkeyPatch, status: int) -> None:
+    """401: told at once, without trying for minutes."""
     refusal = (status, {"error": {"message": "no key"}})
     monkeypatch.setattr(servers, "ask_one_token", lambda *_: refusal)
     told = fault(*scripted())
@@ -345,6 +348,7 @@ def test_a_key_is_wanted(scripted: Scripted, monkeypatch: pytest.MonkeyPatch, st
 def test_a_passing_fault_is_waited_for(
     scripted: Scripted, monkeypatch: pytest.MonkeyPatch, status: int
 ) -> None:
+    """Ready too early: what a loading server says is waited for."""
     real, said = servers.ask_one_token, [(status, None), (200, {}), (200, None)]
     monkeypatch.setattr(servers, "ask_one_token", lambda *a: said.pop() if said else real(*a))
     with servers.run(*scripted()) as running:

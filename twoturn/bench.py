@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from twoturn import checkpoints, files, servers, text_gate, tokens
+from twoturn import checkpoints, files, making, servers, text_gate, tokens
 from twoturn.campaign import Loaded
 from twoturn.engines import Place
 from twoturn.engines.base import find
@@ -53,6 +53,16 @@ def tokenizer(this: Round, arm: Arm) -> tokens.ChatTokenizer | None:
     loaded = this.loaded
     return tokens.load(
         checkpoints.folder(arm.checkpoint, loaded.campaign, loaded.file, loaded.root)
+    )
+
+
+def trained_block(this: Round, arm: Arm) -> int | None:
+    """The block that the arm's draft was trained for, or None where none is known."""
+    loaded = this.loaded
+    if arm.draft is None:
+        return None
+    return making.trained_block(
+        checkpoints.folder(arm.draft, loaded.campaign, loaded.file, loaded.root)
     )
 
 

@@ -152,6 +152,7 @@ def _measure_cell(this: Round, arm: Arm, kind: str, position: int) -> Cell:
         "order": list(this.series.order(this.number)),
         "seed": this.series.workload.seed,
         "recipe": this.series.spec["arms"][arm.name],
+        "trained_block": bench.trained_block(this, arm),
         "machine": this.series.spec["machine"],
         "command_line": _shown(launch.argv, place) if launch and launch.argv else None,
         "settings": dict(launch.settings) if launch else None,
