@@ -335,6 +335,9 @@ def test_a_bonus_token_is_counted_once_and_what_can_be_is_believed(
     assert 1 <= length <= block
 
 
+SAID = "40 rounds accepted 44 tokens, the answer has 45"
+
+
 @pytest.mark.parametrize(
     ("counts", "emitted", "block", "said"),
     [
@@ -369,6 +372,9 @@ def test_a_bonus_token_is_counted_once_and_what_can_be_is_believed(
         (Telemetry(cycles=10, drafted=70, accepted=20, target_steps=570), 601, 8, None),
         (Telemetry(cycles=20, accepted=9_999), None, None, None),  # nothing to hold it against
         (Telemetry(cycles=20), 98, 4, None),
+        # left to the server, which may choose a long last block
+        (Telemetry(cycles=40, drafted=45, accepted=30), 45, None, None),
+        (Telemetry(cycles=40, drafted=45, accepted=44), 45, None, SAID),
         (Telemetry(cycles=0, drafted=0, accepted=0, target_steps=47), 48, 4, None),
         (Telemetry(), None, None, None),
     ],

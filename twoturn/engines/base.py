@@ -16,6 +16,9 @@ from twoturn.plan import Arm
 from twoturn.servers import Launch, Running
 from twoturn.stream import Answer
 
+LONGEST_BLOCK = 32
+"""Tokens of the longest block that any of these servers chooses by itself (mlx-dspark's lookup)."""
+
 
 @dataclass(frozen=True)
 class Place:
@@ -197,9 +200,9 @@ def contradiction(telemetry: Telemetry, emitted: int | None, block_size: int | N
     read as one request's, a bonus token counted twice and a foreign request show here.
 
     A round accepts from none to all of its block, so 1 ≤ accept length ≤ B, where B is 1 + D/V if
-    D is known, else the block that was asked for. V rounds yield V + A tokens: the N - 1 after the
-    first, and at most one block more, where the last one reaches past the end of the answer. If
-    each step was a round (S = V) it is at most one block less.
+    D is known, else the block that was asked for, if one was. V rounds yield V + A tokens: the
+    N - 1 after the first, and at most one block more, where the last one reaches past the end of
+    the answer. If each step was a round (S = V) it is at most one block less.
     """
     cycles, accepted, drafted = telemetry.cycles, telemetry.accepted, telemetry.drafted
     if accepted is None:
@@ -208,10 +211,11 @@ def contradiction(telemetry: Telemetry, emitted: int | None, block_size: int | N
         return f"{accepted} tokens accepted of {drafted} drafted"
     if cycles is None:
         return None
-    block = max(block_size or 0, math.ceil(1 + drafted / cycles) if drafted and cycles else 0)
+    drafts = math.ceil(drafted / cycles) if drafted and cycles else 0
+    block = max(block_size or LONGEST_BLOCK, 1 + drafts)
     if drafted is None and block_size is not None and accepted > cycles * (block_size - 1):
         return f"{accepted} tokens accepted in {cycles} rounds, with a block of {block_size}"
-    if emitted is None or not block:
+    if emitted is None:
         return None
     excess = cycles + accepted - (emitted - 1)
     if excess > block or (excess < -block and telemetry.target_steps == cycles):
