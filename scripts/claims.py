@@ -4,7 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from twoturn import campaign, cells, claims, earlier
+from twoturn import campaign, cells, claims, earlier, published
 from twoturn.errors import run
 
 
@@ -15,10 +15,12 @@ def main() -> None:
     parser.add_argument("output", type=Path)
     wanted = parser.parse_args()
     root = Path.cwd()
-    plan = campaign.load(wanted.campaign, root).plan
+    loaded = campaign.load(wanted.campaign, root)
+    plan = loaded.plan
     on = {old.fingerprint: old.measured_on() for old in earlier.of_plan(plan, root)}
     contrasts = cells.load(wanted.contrasts)
-    told = claims.from_contrasts(contrasts, plan.series, measured_on=on)
+    printed = published.times_as_fast(plan.series, loaded.weights)
+    told = claims.from_contrasts(contrasts, plan.series, published=printed, measured_on=on)
     cells.write(told, wanted.output)
 
 

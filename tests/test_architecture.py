@@ -22,6 +22,7 @@ config
 checkpoints gguf_model ledger
 making weights
 sources
+published
 recipes plan
 machine cells
 lock
@@ -55,7 +56,8 @@ numbers
 figures
 forest turns
 article.data article.view
-article.series
+article.series article.conditions
+article.published article.settled article.upstream
 article.sections
 article
 page
@@ -63,7 +65,7 @@ judging.study
 judging.rows
 judging.design judging.tables judging.llama_bench judging.own_cells
 judging
-judge rounds
+judge rounds documents
 __main__
 """
 LAYER = {
@@ -83,7 +85,7 @@ MEASURING = {
 }
 ANALYSIS = {
     *("stats", "earlier", "contrasts", "claim_kinds", "claims", "judging", "judge", "rounds"),
-    *("numbers", "i18n", "sources", "figures", "forest", "turns", "article", "page"),
+    *("numbers", "i18n", "sources", "published", "figures", "forest", "turns", "article", "page"),
 }
 NETWORK = {"httpx", "socket", "http", "urllib", "requests", "aiohttp", "ssl", "asyncio", "uv"}
 MAY = {

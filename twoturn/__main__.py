@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from twoturn import campaign, config, doctor, lock, reasons, verify
+from twoturn import campaign, config, doctor, documents, lock, reasons, verify
 from twoturn.campaign import Loaded
 from twoturn.errors import UserError
 from twoturn.plan import round_name
@@ -24,6 +24,9 @@ def main(argv: list[str] | None = None) -> int:
     look.add_argument("campaign", nargs="?", default="config.yaml", help="campaign file")
     check = commands.add_parser("verify", help="check what is measured against the plan")
     check.add_argument("campaign", nargs="?", default="config.yaml", help="campaign file")
+    quoted = commands.add_parser("sources", help="say what quoted documents advise for each arm")
+    quoted.add_argument("campaign", nargs="?", default="config.yaml", help="campaign file")
+    quoted.add_argument("--check", type=Path, metavar="FOLDER", help="look for quotes in copies")
     make_lock = commands.add_parser("lock", help="write the lock of this machine as it is now")
     make_lock.add_argument("campaign", nargs="?", default="config.yaml", help="campaign file")
     make_lock.add_argument("--name", help="name of the lock; default: the campaign's machine")
@@ -39,6 +42,8 @@ def main(argv: list[str] | None = None) -> int:
             lines = doctor.lines(wanted.campaign, Path.cwd())
         elif wanted.command == "verify":
             lines = verify.lines(campaign.load(wanted.campaign, Path.cwd()))
+        elif wanted.command == "sources":
+            lines = documents.lines(campaign.load(wanted.campaign, Path.cwd()), wanted.check)
         elif wanted.command == "lock":
             lines = iter([write_lock(wanted.campaign, wanted.name, Path.cwd())])
         elif wanted.command == "rounds":

@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from twoturn import config
+from twoturn import config, sources
 from twoturn.errors import UserError
 from twoturn.stats.verdict import Verdict
 
@@ -48,11 +48,13 @@ SECTIONS = ("workload", "decision", "reading", "stacking")
 
 @dataclass(frozen=True)
 class ClaimKind:
-    """One kind of claim. `rests_on`: contrasts as METRIC/ARM. `sentences`: verdict → msgid."""
+    """One kind of claim. `rests_on`: contrasts as METRIC/ARM. `sentences`: verdict → msgid.
+    `cites`: documents of the ledger of sources that speak of the same."""
 
     section: str
     rests_on: tuple[str, ...]
     sentences: Mapping[str, str]
+    cites: tuple[str, ...] = ()
 
     def contrasts(self, rows: list[dict[str, Any]], **arms: str) -> list[dict[str, Any]]:
         """Those of the rows that a claim of this kind rests on, in the order of `rests_on`."""
@@ -115,7 +117,7 @@ def parse(text: str, file: str) -> ClaimKinds:
 
 
 def _kind(value: Any, key: str, verdicts: tuple[str, ...]) -> ClaimKind:
-    entry = _mapping(value, key, ("section", "rests_on", "sentences"))
+    entry = _mapping(value, key, ("section", "rests_on", "sentences"), optional=("cites",))
     if entry["section"] not in SECTIONS:
         raise UserError(
             f"no section {entry['section']!r}",
@@ -128,7 +130,11 @@ def _kind(value: Any, key: str, verdicts: tuple[str, ...]) -> ClaimKind:
             "not a list of METRIC/ARM, with {arm}, {null_arm} or * as ARM", key=f"{key}.rests_on"
         )
     sentences = _sentences(entry["sentences"], f"{key}.sentences", verdicts)
-    return ClaimKind(entry["section"], tuple(rests_on), sentences)
+    cites = entry.get("cites", [])
+    if not isinstance(cites, list):
+        raise UserError("not a list of sources", key=f"{key}.cites")
+    sources.require(map(str, cites), f"{key}.cites")
+    return ClaimKind(entry["section"], tuple(rests_on), sentences, tuple(cites))
 
 
 def _is_pattern(value: Any) -> bool:
@@ -159,19 +165,21 @@ def _sentences(value: Any, key: str, verdicts: tuple[str, ...]) -> dict[str, str
     return found
 
 
-def _mapping(value: Any, key: str, names: tuple[str, ...]) -> dict[str, Any]:
-    """The value as a mapping of exactly these names, in their order."""
+def _mapping(
+    value: Any, key: str, names: tuple[str, ...], optional: tuple[str, ...] = ()
+) -> dict[str, Any]:
+    """The value as a mapping of exactly these names, in their order, and optional ones."""
     if not isinstance(value, dict):
         raise UserError(f"not a mapping of {', '.join(names)}", key=key)
-    if odd := sorted(map(str, set(value) - set(names))):
+    if odd := sorted(map(str, set(value) - {*names, *optional})):
         raise UserError(
             "unknown key",
             key=".".join(filter(None, (key, odd[0]))),
-            cure=f"known: {', '.join(names)}",
+            cure=f"known: {', '.join((*names, *optional))}",
         )
     if missing := [name for name in names if name not in value]:
         raise UserError("it is missing", key=".".join(filter(None, (key, missing[0]))))
-    return {name: value[name] for name in names}
+    return {name: value[name] for name in (*names, *optional) if name in value}
 
 
 def _shown() -> str:

@@ -23,15 +23,18 @@ class Strict(BaseModel):
 Model = TypeVar("Model", bound=Strict)
 
 
-def _words(value: str) -> str:
+class Msgid(str):
+    """English, and the key of the translations (workflow/locale)."""
+
+
+def _words(value: str) -> Msgid:
     text = " ".join(value.split())
     if not text or any(character.isdigit() for character in text):
         raise ValueError("it is translated, so it holds words and no digits")
-    return text
+    return Msgid(text)
 
 
 Words = Annotated[str, AfterValidator(_words)]
-"""A msgid: English, and the key of the translations (workflow/locale)."""
 
 
 def load(model: type[Model], name: str) -> Model:
@@ -52,19 +55,12 @@ def parse(model: type[Model], text: str, file: str) -> Model:
 
 
 def messages(entry: object) -> Iterator[str]:
-    """Every msgid below an entry, in its order: the values of fields that are `Words`."""
-    if isinstance(entry, BaseModel):
-        for name, field in type(entry).model_fields.items():
-            value = getattr(entry, name)
-            if isinstance(value, str) and any(
-                isinstance(one, AfterValidator) and one.func is _words for one in field.metadata
-            ):
-                yield value
-            else:
-                yield from messages(value)
-    elif isinstance(entry, dict):
-        for value in entry.values():
-            yield from messages(value)
-    elif isinstance(entry, list | tuple):
-        for value in entry:
+    """Every msgid below an entry, in its order."""
+    if isinstance(entry, Msgid):
+        yield str(entry)
+    elif isinstance(entry, BaseModel):
+        for name in type(entry).model_fields:
+            yield from messages(getattr(entry, name))
+    elif isinstance(entry, dict | list):
+        for value in entry.values() if isinstance(entry, dict) else entry:
             yield from messages(value)

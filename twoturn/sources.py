@@ -32,13 +32,15 @@ class Conditions(Strict):
     hardware: str | None = None
     model: str | None = None
     server: str | None = None
-    bits: list[int] | None = Field(None, description="per weight; 16 and more are not quantised")
+    bits: list[int] | None = Field(
+        default=None, description="per weight; 16 and more are not quantised"
+    )
     temperature: list[float] | None = None
     thinking: bool | None = None
     prompts: list[str] | None = None
     prompt_tokens: int | None = None
     max_tokens: int | None = None
-    block_size: list[int] | None = Field(None, description="the anchor included")
+    block_size: list[int] | None = Field(default=None, description="the anchor included")
     rate: Literal["with_prefill", "decode_only"] | None = None
     concurrency: list[int] | None = None
 

@@ -8,7 +8,10 @@ from typing import Any
 
 from twoturn import plan, privacy
 from twoturn.article.data import DEMO, Data, SeriesData
+from twoturn.article.published import re_measured
 from twoturn.article.series import Context, Fill, acceptance, each_series, stacking
+from twoturn.article.settled import settled
+from twoturn.article.upstream import upstream
 from twoturn.article.view import View, code, escape
 from twoturn.claims import N_
 from twoturn.numbers import finite
@@ -336,10 +339,13 @@ SECTIONS: tuple[tuple[str, Fill], ...] = (
     ("machine", _machine),
     ("series", each_series),
     ("stacking", stacking),
+    ("upstream", upstream),
     ("acceptance", acceptance),
     ("drift", _drift),
-    ("excluded", _excluded_rows),
+    ("settled", settled),
     ("not_measured", _not_measured),
+    ("published", re_measured),
+    ("excluded", _excluded_rows),
     ("appendix", _appendix),
 )
 """(template without `.md.j2`, what fills it), in the order of the article."""

@@ -45,7 +45,7 @@ def _one(one: SeriesData, view: View) -> Context:
         "temperature": view.number.short(workload.temperature),
         "rounds": view.number.integer(len(one.measured_rounds)),
         "planned": view.number.integer(series.rounds),
-        "arms": [_arm_row(arm, series, view) for arm in series.arms],
+        "arms": [arm_row(arm, series, view) for arm in series.arms],
         "results": _results(one, view, columns),
         "result_head": [
             view.words.gettext("Arm"),
@@ -89,7 +89,7 @@ SUSPECT = code("draft_suspect")
 SPECULATIVE = ("accept_length", "effective_block_size")
 
 
-def _arm_row(arm: plan.Arm, series: plan.Series, view: View) -> list[str]:
+def arm_row(arm: plan.Arm, series: plan.Series, view: View) -> list[str]:
     role = "reference" if arm.name == series.reference else "null" if arm.null else None
     settings = [f"{key}: {_setting(value)}" for key, value in sorted(arm.settings.items())]
     # A campaign may name paths of its machine; the article is for everybody.

@@ -15,6 +15,7 @@ def braced(text):
 PLANNED = [PLAN_FILE, LOCK, *modules("campaign.py", "config.py", "plan.py")]
 # What a claim and its sentence depend on.
 CLAIMS = [
-    "workflow/claims.yaml",
+    *(f"workflow/{ledger}.yaml" for ledger in ("claims", "published", "sources")),
     *modules("claims.py", "claim_kinds.py", "contrasts.py", "stats/*.py", "earlier.py"),
+    *modules("ledger.py", "published.py", "sources.py", "weights.py"),
 ]
