@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from twoturn import config, engines, ledger, sources, weights
+from twoturn import claim_kinds, config, engines, ledger, sources, weights
+from twoturn.__main__ import main
 from twoturn.errors import UserError
 from twoturn.sources import Advice, Sources
 from twoturn.weights import Weights
@@ -310,3 +311,44 @@ series:
     assert found["hub"] == Weights(model="Some-8bit")
     assert [found[name].bits for name in ("six", "deep", "file")] == [(6,), (6,), (8,)]
     assert found["wheel"] == Weights()
+
+
+# The command --------------------------------------------------------------------------------------
+
+
+def test_the_command_tells_documents_quotes_and_guidance(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    (tmp_path / "dflash-paper-v2.txt").write_text(
+        "DFlash models trained with larger block sizes generalize well to smaller\n"
+        "inference-time block sizes. However, the reverse does not\nhold. In practice, large "
+        "blocks can increase verification cost under compute-bound settings "
+        "(e.g., large batch sizes)"
+    )
+    assert main(["sources", "--check", str(tmp_path)]) == 0
+    told = capsys.readouterr().out
+    assert "  up_scaling: found in dflash-paper-v2.txt" in told
+    assert "  quantised: no copy here: METADATA" in told
+    assert "conflict: accept_length of Qwen3.6-35B-A3B on HumanEval at block size 8: 5.35 " in told
+    assert (
+        "  two_turns/dflash: block size at most trained (dflash-paper, trained_block): followed"
+        in told
+    )
+    (tmp_path / "dflash-paper-v2.txt").write_text("something else")
+    assert main(["sources", "--check", str(tmp_path)]) == 1
+    assert capsys.readouterr().err == (
+        "twoturn: workflow/sources.yaml: sources.dflash-paper: down_scaling: not in "
+        "dflash-paper-v2.txt; quote the words as they stand, or name the copy that holds them\n"
+    )
+
+
+def test_a_claim_cites_what_the_ledger_has() -> None:
+    text = claim_kinds.FILE.read_text(encoding="utf-8")
+    assert claim_kinds.load().kinds["best_block"].cites[0] in sources.load().sources
+    broken = text.replace("cites: [dflash-readme,", "cites: [rumour,")
+    with pytest.raises(UserError) as caught:
+        claim_kinds.parse(broken, "workflow/claims.yaml")
+    assert str(caught.value).startswith(
+        "workflow/claims.yaml: kinds.best_block.cites: no source 'rumour' in workflow/sources.yaml;"
+    )
