@@ -32,6 +32,7 @@ client
 session guard servers tokens reasons
 messages
 workloads text_gate
+prefix
 engines.base
 engines.counters
 engines.*
@@ -48,13 +49,14 @@ stats.pair_fit
 stats.verdict
 stats.stacking stats.best_of stats.planning
 stats
-earlier
+earlier cache_check
 contrasts
 claim_kinds
 claims
 numbers
 figures
 forest turns
+article.turns
 article.data article.view
 article.series article.conditions
 article.published article.settled article.upstream
@@ -84,8 +86,9 @@ MEASURING = {
     *("bench", "exchange", "preflight", "sending", "cold_texts", "measure"),
 }
 ANALYSIS = {
-    *("stats", "earlier", "contrasts", "claim_kinds", "claims", "judging", "judge", "rounds"),
-    *("numbers", "i18n", "sources", "published", "figures", "forest", "turns", "article", "page"),
+    *("stats", "earlier", "cache_check", "contrasts", "claim_kinds", "claims"),
+    *("judging", "judge", "rounds", "numbers", "i18n", "sources", "published"),
+    *("figures", "forest", "turns", "article", "page"),
 }
 NETWORK = {"httpx", "socket", "http", "urllib", "requests", "aiohttp", "ssl", "asyncio", "uv"}
 MAY = {

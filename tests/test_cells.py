@@ -41,9 +41,10 @@ CONTRACT = {
     "int64": "block_size round position turn prompt_tokens cached_tokens completion_tokens "
     "verify_cycles drafted_tokens accepted_tokens output_chars divergence_index divergence_token "
     "longest_repeat",
-    "double": "effective_block_size first_chunk_tokens ttfb_s ttft_s ttf_content_s e2e_s decode_s "
-    "decode_tokens decode_tok_s prefill_tok_s server_decode_tok_s server_ttft_s accept_length "
-    "tokens_per_step accept_rate draft_share start_monotonic_s wall_minus_monotonic_s load_s",
+    "double": "effective_block_size prefix_share first_chunk_tokens ttfb_s ttft_s ttf_content_s "
+    "e2e_s decode_s decode_tokens decode_tok_s prefill_tok_s server_decode_tok_s server_ttft_s "
+    "accept_length tokens_per_step accept_rate draft_share start_monotonic_s "
+    "wall_minus_monotonic_s load_s",
     "string": "series arm checkpoint server server_version speculation prompt_id kind status "
     "reason model first_chunk_source finish_reason output_sha256 text_gate session_id",
     "timestamp[us, tz=UTC]": "started_at",
@@ -108,7 +109,7 @@ def test_null_and_zero_and_empty_differ(tmp_path: Path) -> None:
 def test_metadata_comes_back(tmp_path: Path) -> None:
     told = {"order": ["a", "b"], "command_line": None, "note": "zażółć", "settings": {"x": 1}}
     _, metadata = cells.read(written(tmp_path, **told))
-    assert metadata == {"schema_version": 2, "fingerprint": "f1", **told}
+    assert metadata == {"schema_version": 3, "fingerprint": "f1", **told}
 
 
 def test_an_unknown_column_is_refused() -> None:
@@ -177,7 +178,7 @@ def test_a_broken_file_is_named(tmp_path: Path, damage: Any) -> None:
 def test_another_schema_version(tmp_path: Path) -> None:
     other_parquet(tmp_path / "a.parquet", {"schema_version": 99})
     with pytest.raises(
-        UserError, match=r"schema version 99, this twoturn reads up to 2; use the two"
+        UserError, match=r"schema version 99, this twoturn reads up to 3; use the two"
     ):
         cells.read(tmp_path / "a.parquet")
 
@@ -185,7 +186,7 @@ def test_another_schema_version(tmp_path: Path) -> None:
 def test_a_file_of_the_first_version_lacks_what_came_later(tmp_path: Path) -> None:
     file = tmp_path / "a.parquet"
     table = cells.table([full(longest_repeat=3)], {"fingerprint": "f1"})
-    older = table.drop_columns(["text_gate", "divergence_token"])
+    older = table.drop_columns(["text_gate", "divergence_token", "prefix_share"])
     told = {"schema_version": 1, "fingerprint": "f1"}
     pq.write_table(older.replace_schema_metadata({cells.METADATA_KEY: json.dumps(told)}), file)
     cell, metadata = cells.read(file)

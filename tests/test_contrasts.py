@@ -99,6 +99,7 @@ def cells_of(
                         "start_monotonic_s": 1000.0 + now,
                         "prompt_tokens": 512 * turn,
                         "cached_tokens": 512 if turn == 2 else 0,
+                        "prefix_share": 1.0 if turn == 2 else math.nan,
                         "completion_tokens": 256,
                         "decode_tokens": 255.0,
                         "decode_s": 255 / rate,

@@ -125,7 +125,7 @@ def test_the_servers_own_figures_agree_with_the_cells(
 def send_warm_up(
     running: servers.Running, workload: config.Workload, text: str, tokenizer: Any
 ) -> None:
-    dialogue = workloads.warm_up(workload, text, tokenizer, "01-round-warmup")
+    dialogue = workloads.alike(workload, text, tokenizer, "01-round-warmup")
     ask(running, as_sent(dialogue.turns[0]), 32)
 
 

@@ -7,7 +7,6 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import jinja2
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,6 +15,7 @@ from tokenizers.models import WordLevel
 from tokenizers.processors import TemplateProcessing
 
 from twoturn import tokens
+from twoturn.errors import UserError
 
 DEMO = Path(__file__).parents[1] / "checkpoints/demo/target"
 TOKENIZER = tokens.load(DEMO)
@@ -115,9 +115,9 @@ def test_a_template_of_its_own_file_wins(tmp_path: Path) -> None:
 
 def test_a_template_may_refuse_and_may_not_escape(tmp_path: Path) -> None:
     refusing = with_config(tmp_path, {"chat_template": "{{ raise_exception('no system role') }}"})
-    with pytest.raises(jinja2.TemplateError, match="no system role"):
+    with pytest.raises(UserError, match="no system role"):
         refusing.render(HELLO)
     template = "{{ ''.__class__.__mro__[1].__subclasses__() }}"
     escaping = with_config(tmp_path, {"chat_template": template})
-    with pytest.raises(jinja2.exceptions.SecurityError):
+    with pytest.raises(UserError, match="unsafe"):
         escaping.render(HELLO)

@@ -17,8 +17,8 @@ import pyarrow.parquet as pq
 from twoturn import files
 from twoturn.errors import UserError
 
-SCHEMA_VERSION = 2
-ADDED = {2: ("text_gate", "divergence_token")}
+SCHEMA_VERSION = 3
+ADDED = {2: ("text_gate", "divergence_token"), 3: ("prefix_share",)}
 """Schema version → columns that came with it. Files of earlier versions are read, these as null."""
 METADATA_KEY = b"twoturn"
 NO_PROMPT = "none"  # prompt_id of the one row of a cell whose server did not start
@@ -48,6 +48,7 @@ SCHEMA = pa.schema(
         *_fields("prompt_id kind status", pa.string(), False),
         *_fields("reason model", pa.string()),
         *_fields("prompt_tokens cached_tokens completion_tokens", pa.int64()),
+        pa.field("prefix_share", pa.float64()),
         pa.field("first_chunk_tokens", pa.float64()),
         *_fields("first_chunk_source finish_reason", pa.string()),
         *_fields("ttfb_s ttft_s ttf_content_s e2e_s decode_tokens decode_s", pa.float64()),

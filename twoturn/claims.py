@@ -127,6 +127,10 @@ REASONS = {
     "cold_not_provable": N_(
         "a server that was already running may have known a prompt: a cold cache cannot be proved"
     ),
+    "template_breaks_prefix": N_(
+        "the chat template of {detail} changes what came before, so that the second turn does not "
+        "begin with the first, whatever the engine can do"
+    ),
     "incomplete": N_("not all planned rounds are measured"),
     "too_few_rounds": N_("there are fewer than four rounds"),
     "too_few_to_choose": N_(
@@ -144,6 +148,7 @@ WARNINGS = {
     "several_sessions": N_("measured in more than one session"),
     "strong_drift": N_("the speed of the machine drifted strongly during the series"),
     "hl_disagrees": N_("the robust cross-check points the other way"),
+    "cache_counter_suspect": N_("a count of cached tokens does not agree with the clock"),
     "null_arm_unchecked": N_("the null arm could not be checked"),
 }
 """Warning codes of valid contrasts in words."""

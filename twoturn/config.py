@@ -205,7 +205,14 @@ class Conversation(_Workload):
     kind: Literal["conversation"]
     turns: int = Field(2, ge=2, le=100, description="turns of a conversation")
     turn_tokens: int = Field(64, ge=8, description="tokens of each later user message")
-    history: Literal["exact"] = Field("exact", description="answers go back as they came")
+    history: Literal["exact", "altered", "thinking_stripped"] = Field(
+        "exact",
+        description="how answers go back: as they came, without their first word, or without "
+        "their thinking",
+    )
+    decoy: bool = Field(
+        True, description="a prompt that was never seen ends each cell and has to be cold"
+    )
 
 
 Workload = Annotated[Chat | Conversation, Field(discriminator="kind")]

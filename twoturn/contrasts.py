@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from twoturn import cache_check, prefix
 from twoturn.cells import NO_PROMPT
 from twoturn.errors import UserError
 from twoturn.stats import best_of, pair_fit, prompts, stacking
@@ -85,12 +86,21 @@ COLUMNS = (
 )
 """Columns of results/cells.parquet that are read here."""
 
+LATER_COLUMNS = ("prefix_share",)
+"""Read too, and null in a table that an older version made."""
+
 COLD = ("ttft_s", "turn2_ttft_s", "prefill_tok_s", "conversation_s")
 """Metrics that depend on what a server's cache held before the first request. Of a server that the
 workflow did not start nobody knows that, not of the second turn either: its prompt may be there
 from an earlier run."""
 
 COLD_NOT_PROVABLE = "cold_not_provable"
+
+SECOND_TURN = "turn2_ttft_s"
+"""The metric that is about reuse of the first turn and nothing else."""
+
+TEMPLATE_BREAKS_PREFIX = "template_breaks_prefix"
+CACHE_COUNTER_SUSPECT = "cache_counter_suspect"
 
 CLOCK_STEP_S = 1.0
 """Wall clocks are set by small steps; only a larger overlap of two slots means anything."""
@@ -242,6 +252,7 @@ def _rows(cells: pd.DataFrame, series: SeriesLike, kind: str) -> pd.DataFrame:
         raise UserError(f"unknown metric {', '.join(unknown)}", key=series.name)
     rows = cells[(cells["series"] == series.name) & (cells["kind"] == kind)]
     rows = rows[rows["round"] <= series.rounds] if kind == "round" else rows
+    rows = rows.reindex(columns=list(dict.fromkeys([*rows.columns, *LATER_COLUMNS])))
     start = pd.to_datetime(rows["started_at"], utc=True, errors="coerce")
     lasted = _numbers(rows, "e2e_s")
     lasted = np.where((lasted > 0) & (lasted < LONGEST_S), lasted, 0.0)
@@ -373,6 +384,16 @@ def work_fault(rows: pd.DataFrame, metric: str, arm: str, reference: str) -> str
     return None
 
 
+def template_fault(rows: pd.DataFrame, arms: Sequence[str]) -> str | None:
+    """Whether a chat template changed what came before, so that the second turn of one of the arms
+    did not begin with the first, whatever its engine can do."""
+    second = rows[rows["arm"].isin(arms) & (rows["turn"] == 2)]
+    broken = second[_numbers(second, "prefix_share") < prefix.KEPT]
+    if broken.empty:
+        return None
+    return f"{TEMPLATE_BREAKS_PREFIX}:{broken['checkpoint'].iloc[0]}"
+
+
 def _differ(mine: pd.DataFrame, other: pd.DataFrame, column: str) -> bool:
     """Whether the mean of a count per request differs by more than the margin, as far as it is
     known; where an arm tells none: no."""
@@ -412,6 +433,11 @@ def _series_contrasts(cells: pd.DataFrame, series: SeriesLike) -> list[dict[str,
     found += [_best_block(rows, table, series, sweep, fault) for sweep in sweeps(series)]
     found += [_stacking(rows, table, series, square, fault) for square in squares(series)]
     found += [more for one in found if (more := _for_prompts(rows, series, one)) is not None]
+    suspects = cache_check.suspects(cells[cells["series"] == series.name])
+    for contrast in found:
+        both = {contrast["arm"], series.reference}
+        if contrast["metric"] == SECOND_TURN and both & set(suspects) and _has_numbers(contrast):
+            contrast["warnings"].append(CACHE_COUNTER_SUSPECT)
     nulls = [contrast for contrast in found if contrast["arm"] == series.null_arm]
     for contrast in nulls:
         if contrast["verdict"] in (Verdict.FASTER, Verdict.SLOWER):
@@ -503,6 +529,8 @@ def _pair_faults(
         one.attached and one.name in (arm, series.reference) for one in series.arms
     ):
         found.append(COLD_NOT_PROVABLE)
+    if metric == SECOND_TURN and (breaks := template_fault(rows, (arm, series.reference))):
+        found.append(breaks)
     if len(pair) < 2 * series.rounds:
         found.append("incomplete")
     return tuple(found)
@@ -703,7 +731,12 @@ def _has_numbers(contrast: dict[str, Any]) -> bool:
 
 def _claimable(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """Without those of which nothing could be claimed for any arm, so nothing has to be checked."""
-    return [row for row in rows if COLD_NOT_PROVABLE not in row["warnings"]]
+    unprovable = (COLD_NOT_PROVABLE, TEMPLATE_BREAKS_PREFIX)
+    return [
+        row
+        for row in rows
+        if not any(code.partition(":")[0] in unprovable for code in row["warnings"])
+    ]
 
 
 def of_series(rows: Iterable[dict[str, Any]], series: SeriesLike) -> list[dict[str, Any]]:

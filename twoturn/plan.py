@@ -173,7 +173,8 @@ def _series(
         "protocol": PROTOCOL,
         "machine": dict(facts),
         "workload": {
-            **entry.workload.model_dump(exclude={"text"}),
+            # A decoy is sent when a cell has nothing more to time.
+            **entry.workload.model_dump(exclude={"text", "decoy"}),
             "text_sha256": recipes["texts"][entry.workload.text],
             "generator": GENERATOR,
         },

@@ -6,7 +6,17 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from twoturn import checkpoints, engines, lock, making, reasons, servers
+from twoturn import (
+    checkpoints,
+    config,
+    engines,
+    lock,
+    making,
+    prefix,
+    reasons,
+    servers,
+    tokens,
+)
 from twoturn.bench import Say
 from twoturn.campaign import Loaded
 from twoturn.engines import ReadsOtherFiles, Refuses
@@ -48,6 +58,8 @@ def check(loaded: Loaded, wanted: Sequence[Series], say: Say) -> None:
         for arm in series.arms:
             _check_files(loaded, series, arm)
             _check_draft(loaded, series, arm)
+    for series in wanted:
+        _check_templates(loaded, series, say)
     for name in sorted({arm.server for arm in arms}):
         server_python(loaded, name, say)
         _check_attached(loaded, name)
@@ -145,6 +157,29 @@ def _check_refusal(loaded: Loaded, series: Series, arm: Arm, say: Say) -> None:
             key=f"series.{series.name}.arms.{arm.name}",
             cure="take another target or server, or leave the speculation out",
         )
+
+
+def _check_templates(loaded: Loaded, series: Series, say: Say) -> None:
+    """Whether each target's chat template keeps the first turn at the start of the second; where it
+    does not, second turns are measured and not compared."""
+    workload = series.workload
+    if not isinstance(workload, config.Conversation):
+        return
+    text = (loaded.root / workload.text).read_text(encoding="utf-8")
+    for name in sorted({arm.checkpoint for arm in series.arms}):
+        place = checkpoints.folder(name, loaded.campaign, loaded.file, loaded.root)
+        if (tokenizer := tokens.load(place)) is None:
+            continue
+        try:
+            share = prefix.expected(workload, text, tokenizer)
+        except UserError as error:
+            raise error.at(loaded.file, f"series.{series.name}.workload") from None
+        if share < prefix.KEPT:
+            say(
+                f"{series.name}: the chat template of {name} keeps {share:.0%} of a first turn at "
+                f"the start of the second, and less than {prefix.KEPT:.0%} is no prefix: second "
+                "turns are measured and not compared (template_breaks_prefix)"
+            )
 
 
 def server_python(loaded: Loaded, server: str, say: Say) -> Path | None:

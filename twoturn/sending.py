@@ -1,16 +1,18 @@
-"""What one cell sends: a warm-up request of the same shape, then its dialogues turn by turn."""
+"""What one cell sends: a warm-up request of the same shape, its dialogues turn by turn, a decoy."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from twoturn import bench, servers, text_gate, workloads
+from twoturn import bench, prefix, servers, text_gate, workloads
 from twoturn.bench import Cell, Round
+from twoturn.config import Conversation
 from twoturn.engines import Engine
 from twoturn.exchange import Exchange
 from twoturn.messages import Messages, as_sent
 from twoturn.plan import round_name
+from twoturn.stream import Answer
 
 WARM_UP_TOKENS = 32
 COLD_TOKENS = 16  # shared with the warm-up request by chance, beside the template's own first ones
@@ -25,23 +27,44 @@ def send_workload(
     cold = COLD_TOKENS + (tokenizer.shared() if tokenizer else 0)
     key = f"{round_name(this.number)}-{facts['kind']}"
     short = min(WARM_UP_TOKENS, workload.max_tokens)
+
+    def keep(row: Mapping[str, Any], answer: Answer, history: Messages, **place: Any) -> None:
+        cell.rows.append({**facts, **row, **place})
+        cell.requests.append(text_gate.Request(arm, history, answer.full_text))
+
     exchange = Exchange(this, engine, arm, running, tokenizer, short)
-    warm_up = workloads.warm_up(workload, this.text, tokenizer, f"{key}-warmup")
+    warm_up = workloads.alike(workload, this.text, tokenizer, f"{key}-warmup")
     row, answer = exchange(warm_up.turns[0], warm_up.prompt_tokens)
-    place = {"turn": 1, "prompt_id": f"{warm_up.prompt_id}-warmup", "kind": "warmup"}
-    cell.rows.append({**facts, **row, **place})
-    cell.requests.append(text_gate.Request(arm, warm_up.turns[0], answer.full_text))
+    name = f"{warm_up.prompt_id}-warmup"
+    keep(row, answer, warm_up.turns[0], turn=1, prompt_id=name, kind="warmup")
     exchange = Exchange(this, engine, arm, running, tokenizer, workload.max_tokens)
     for dialogue in workloads.dialogues(workload, this.text, tokenizer, key):
         history: Messages = ()
+        before: tuple[prefix.Turn, str | None] | None = None
         for turn, said in enumerate(dialogue.turns, start=1):
             history += said
             expected = tokenizer.count(as_sent(history)) if tokenizer else None
             row, answer = exchange(history, expected)
-            if turn == 1 and row["status"] == "ok" and (row["cached_tokens"] or 0) > cold:
-                reason = f"{row['cached_tokens']} tokens of a new prompt came from a cache"
-                # Nothing cold is claimed of a server that already ran, so its row stays valid.
-                row |= {"reason": reason} | ({} if arm.attached else {"status": "not_cold"})
-            cell.rows.append({**facts, **row, "turn": turn, "prompt_id": dialogue.prompt_id})
-            cell.requests.append(text_gate.Request(arm, history, answer.full_text))
-            history += workloads.goes_back(workload, answer.text)
+            if turn == 1:
+                row |= _unless_cold(row, cold, attached=arm.attached)
+            now = prefix.Turn(history, row["started_at"])
+            if before and tokenizer:
+                row["prefix_share"] = prefix.share(tokenizer, *before, now)
+            keep(row, answer, history, turn=turn, prompt_id=dialogue.prompt_id)
+            before = now, workloads.unchanged(workload, answer)
+            history += workloads.goes_back(workload, answer)
+    if isinstance(workload, Conversation) and workload.decoy and facts["kind"] == "round":
+        decoy = workloads.alike(workload, this.text, tokenizer, f"{key}-decoy")
+        row, answer = exchange(decoy.turns[0], decoy.prompt_tokens)
+        row |= _unless_cold(row, cold, attached=arm.attached)
+        name = f"{decoy.prompt_id}-decoy"
+        keep(row, answer, decoy.turns[0], turn=1, prompt_id=name, kind="decoy")
+
+
+def _unless_cold(row: Mapping[str, Any], cold: int, *, attached: bool) -> dict[str, Any]:
+    """What a row says of a new prompt that came from a cache, as far as the server tells."""
+    if row["status"] != "ok" or (row["cached_tokens"] or 0) <= cold:
+        return {}
+    reason = f"{row['cached_tokens']} tokens of a new prompt came from a cache"
+    # Nothing cold is claimed of a server that already ran, so its row stays valid.
+    return {"reason": reason} | ({} if attached else {"status": "not_cold"})

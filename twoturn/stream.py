@@ -83,6 +83,11 @@ class Answer:
         return joined(chunk.text for chunk in self.chunks if chunk.channel == "content")
 
     @property
+    def reasoning(self) -> str:
+        """What the model thought, where the server tells that apart from its answer."""
+        return joined(chunk.text for chunk in self.chunks if chunk.channel == "reasoning")
+
+    @property
     def full_text(self) -> str:
         """Everything the model wrote, all channels in order of arrival."""
         return joined(chunk.text for chunk in self.chunks)

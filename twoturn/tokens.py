@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import jinja2
 import jinja2.sandbox
 from tokenizers import Tokenizer
+
+from twoturn.errors import UserError
 
 Message = Mapping[str, str]
 
@@ -31,15 +34,23 @@ class ChatTokenizer:
         offsets = self._tokenizer.encode(text, add_special_tokens=False).offsets
         return text if tokens >= len(offsets) else text[: offsets[tokens][0]]
 
-    def render(self, messages: Sequence[Message]) -> str:
-        """The prompt that asks for the next answer. Without a template: the texts in a row."""
+    def render(self, messages: Sequence[Message], at: datetime | None = None) -> str:
+        """The prompt that asks for the next answer. Without a template: the texts in a row.
+
+        A template may write the date: `at`, else now, by the clock of this machine. Raises
+        UserError where it refuses.
+        """
         if self._template is None:
             return "\n".join(message["content"] for message in messages)
-        return self._template.render(
-            messages=[dict(message) for message in messages],
-            add_generation_prompt=True,
-            **self._names,
-        )
+        try:
+            return self._template.render(
+                messages=[dict(message) for message in messages],
+                add_generation_prompt=True,
+                strftime_now=(at or datetime.now()).strftime,
+                **self._names,
+            )
+        except (jinja2.TemplateError, TypeError, ValueError) as error:
+            raise UserError(f"the chat template cannot tell these messages: {error}") from None
 
     def count(self, messages: Sequence[Message]) -> int:
         return len(self.encode(self.render(messages)))

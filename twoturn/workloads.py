@@ -13,9 +13,10 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from twoturn.config import Chat, Workload
+from twoturn.config import Chat, Conversation, Workload
 from twoturn.errors import UserError
 from twoturn.messages import Messages, message
+from twoturn.stream import Answer
 from twoturn.tokens import ChatTokenizer
 
 SECTION = "\f"  # form feed between the sections of a text
@@ -63,18 +64,52 @@ def _dialogue(
     return Dialogue(f"p{index + 1}", turns, count)
 
 
-def warm_up(
+def alike(
     workload: Workload, text: str, tokenizer: ChatTokenizer | None, nonce_key: str
 ) -> Dialogue:
-    """The request that a server answers before it is measured: a first prompt of the same shape."""
+    """A first prompt of the same shape and text under another nonce: what warms a server up before
+    it is measured, and the decoy after it."""
     shape = workload.model_dump(include=set(Chat.model_fields) - {"kind", "prompts"})
     (dialogue,) = dialogues(Chat(kind="chat", **shape), text, tokenizer, nonce_key)
     return dialogue
 
 
-def goes_back(workload: Workload, answer: str) -> Messages:
+def goes_back(workload: Workload, answer: Answer) -> Messages:
     """What of an answer joins the history before the next turn."""
-    return (message("assistant", answer),)
+    history = workload.history if isinstance(workload, Conversation) else "exact"
+    if history == "altered":
+        return (message("assistant", without_first_word(answer.text)),)
+    if history == "thinking_stripped":
+        return (message("assistant", without_thinking(answer.text)),)
+    return _as_it_came(answer)
+
+
+def unchanged(workload: Workload, answer: Answer) -> str | None:
+    """What the history holds as the model wrote it, up to the marks around its thinking; None where
+    the workload itself changes the answer."""
+    if goes_back(workload, answer) != _as_it_came(answer):
+        return None
+    return answer.reasoning or answer.text
+
+
+def _as_it_came(answer: Answer) -> Messages:
+    """Thinking goes into `reasoning_content`, the field that chat templates read it from (Qwen3,
+    DeepSeek, GLM); a template may leave it out all the same."""
+    thought = {"reasoning_content": answer.reasoning} if answer.reasoning else {}
+    return (message("assistant", answer.text, **thought),)
+
+
+def without_first_word(text: str) -> str:
+    """The smallest change at the place where a client's changes cost most: the beginning, as when
+    thinking is taken out or blanks are trimmed."""
+    return "".join(text.split(maxsplit=1)[1:])
+
+
+def without_thinking(text: str) -> str:
+    """An answer as chat templates keep it in a history, where the server did not part it from its
+    thinking: what follows the last `</think>`, nothing of a thought that was cut off."""
+    _, closed, answer = text.rpartition("</think>")
+    return answer.lstrip() if closed else text.partition("<think>")[0]
 
 
 def nonce(seed: int, key: str, index: int) -> str:

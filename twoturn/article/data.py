@@ -13,6 +13,7 @@ import pandas as pd
 import pyarrow as pa
 
 from twoturn import config, contrasts, plan
+from twoturn.article import turns
 from twoturn.campaign import Loaded
 from twoturn.numbers import finite
 from twoturn.weights import Weights
@@ -92,6 +93,7 @@ class SeriesData:
     claims: tuple[Row, ...]
     drift: pd.DataFrame
     unreported_cache: tuple[str, ...]
+    turns: turns.Turns
     pictures: Mapping[str, str]
 
 
@@ -218,6 +220,7 @@ def _series_data(
             if (valid["arm"] == arm.name).any()
             and valid.loc[valid["arm"] == arm.name, "cached_tokens"].isna().all()
         ),
+        turns=turns.gather(rows[rows["round"] <= series.rounds], series),
         pictures={kind: link for kind, link in pictures.items() if shows.get(kind, len(numbered))},
     )
 
@@ -237,19 +240,9 @@ def _effective_block(rows: pd.DataFrame) -> float | None:
     return _quotient(_total(rows, "drafted_tokens"), _total(rows, "verify_cycles"), plus=1)
 
 
-def _second_turn(column: str) -> Callable[[pd.DataFrame], float | None]:
-    def value(rows: pd.DataFrame) -> float | None:
-        found = pd.to_numeric(rows.loc[rows["turn"] == 2, column], errors="coerce")
-        return None if found.isna().any() or found.empty else finite(found.median())
-
-    return value
-
-
 VALUES: dict[str, Callable[[pd.DataFrame], float | None]] = {
     **contrasts.SLOT_VALUES,
     "effective_block_size": _effective_block,
-    "turn2_cached_tokens": _second_turn("cached_tokens"),
-    "turn2_prompt_tokens": _second_turn("prompt_tokens"),
 }
 """The value of one slot, per column of the tables of results."""
 

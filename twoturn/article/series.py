@@ -6,14 +6,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from twoturn import config, contrasts, plan, privacy
-from twoturn.article.data import (
-    SUSPECT_ACCEPT_LENGTH,
-    Data,
-    Gated,
-    Row,
-    SeriesData,
-)
+from twoturn import config, contrasts, plan, prefix, privacy
+from twoturn.article.data import SUSPECT_ACCEPT_LENGTH, Data, Gated, Row, SeriesData
 from twoturn.article.view import ROLES, View, code, escape
 from twoturn.claims import N_
 from twoturn.stats.base import CONFIDENCE
@@ -60,6 +54,7 @@ def _one(one: SeriesData, view: View) -> Context:
         "gated": [_gate_told(gated, view) for gated in one.gated],
         "refused": any(gated.wrong for gated in one.gated),
         **_texts_told(one, view),
+        **_turns_told(one, view),
         "unreported": view.names(one.unreported_cache) if one.unreported_cache else "",
         "forest": one.pictures.get("forest"),
         "turns_picture": one.pictures.get("turns"),
@@ -75,10 +70,6 @@ CHAT = {
 }
 CONVERSATION = {
     "conversation_s": N_("Conversation, s"),
-    "ttft_s": N_("TTFT of the first turn, s"),
-    "turn2_ttft_s": N_("TTFT of the second turn, s"),
-    "turn2_prompt_tokens": N_("Prompt of the second turn, tokens"),
-    "turn2_cached_tokens": N_("Of these from the cache"),
     "decode_tok_s": N_("Decoding, tok/s"),
     "accept_length": N_("Accept length"),
     "effective_block_size": N_("Effective block"),
@@ -86,6 +77,11 @@ CONVERSATION = {
 """Columns of the tables of results."""
 
 SUSPECT = code("draft_suspect")
+TURNS = (
+    *(N_("Arm"), N_("Turn"), N_("Prompt, tokens"), N_("From the cache"), N_("Newly processed")),
+    *(N_("TTFT, s"), N_("Decoding, tok/s")),
+)
+
 SPECULATIVE = ("accept_length", "effective_block_size")
 
 
@@ -179,6 +175,47 @@ def _texts_told(one: SeriesData, view: View) -> Context:
         "text_requests": one.texts.requests,
         "shown_requests": view.number.integer(one.texts.requests),
         "differing": differing,
+    }
+
+
+def _turns_told(one: SeriesData, view: View) -> Context:
+    """Turn by turn, and how far the figures of the cache can be believed."""
+    told, number = one.turns, view.number
+    cold = [(arm, sent) for arm, sent, stayed in told.decoys if stayed == sent]
+    conversation = isinstance(one.series.workload, config.Conversation)
+    return {
+        "turn_head": [view.words.gettext(text) for text in TURNS],
+        "turn_rows": [
+            [
+                code(row.arm),
+                number.integer(row.turn),
+                *(number.integer(n) for n in (row.prompt_tokens, row.cached_tokens)),
+                number.integer(row.new_tokens),
+                number.seconds(row.ttft_s),
+                number.mean(row.decode_tok_s),
+            ]
+            for row in told.turns
+            if conversation
+        ],
+        "decoys": sum(sent for _, sent in cold),
+        "shown_decoys": number.integer(sum(sent for _, sent in cold)),
+        "cold_arms": view.names(arm for arm, _ in cold),
+        "suspects": [
+            {
+                "arm": code(row.arm),
+                "finding": row.finding,
+                "cached": number.integer(row.cached_tokens),
+                "ttft": number.seconds(row.ttft_s),
+                "cold": number.seconds(row.cold_s),
+            }
+            for row in told.suspects
+        ],
+        "blocks": [(code(arm), view.tokens(block)) for arm, block in told.blocks],
+        "broken": [
+            {"checkpoint": code(name), "share": number.percent(share)}
+            for name, share in told.broken
+        ],
+        "kept": number.percent(prefix.KEPT),
     }
 
 

@@ -11,7 +11,12 @@ from twoturn import i18n, plan
 from twoturn.claims import N_
 from twoturn.numbers import NO_BREAK_SPACE, Formatter
 
-KINDS = {"round": N_("round"), "warmup": N_("warm-up"), "control": N_("control")}
+KINDS = {
+    "round": N_("round"),
+    "warmup": N_("warm-up"),
+    "control": N_("control"),
+    "decoy": N_("decoy"),
+}
 ROLES = {"reference": N_("reference"), "null": N_("null arm")}
 NO_SPECULATION = N_("none")
 STATUSES = {

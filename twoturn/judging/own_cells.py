@@ -42,7 +42,8 @@ def read(
     try:
         if pq.ParquetFile(file).metadata.num_rows > MAX_RUNS:
             raise UserError(f"more than {MAX_RUNS} requests", file=file, cure="judge less at once")
-        wanted = dict.fromkeys([*COLUMNS, *(name for name, _ in where)])
+        later = [name for name in contrasts.LATER_COLUMNS if name in names]
+        wanted = dict.fromkeys([*COLUMNS, *later, *(name for name, _ in where)])
         table = pq.read_table(file, columns=list(wanted))
         known = [
             JOINED.field(name) if name in JOINED.names else table.field(name) for name in wanted
