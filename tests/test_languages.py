@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from babel.messages import pofile
 
-from twoturn import article, config, figures, i18n, numbers
+from twoturn import article, cells, config, figures, i18n, numbers
 from twoturn.errors import UserError
 
-from .test_article import DEMO, check, data_of, demo_cells, loaded, prose
+from .test_article import DEMO, data_of, demo_cells, loaded, prose
 
 ACCENTS = str.maketrans("aeiouAEIOU", "áéíóúÁÉÍÓÚ")
 FIXED = re.compile(r"(%\(\w+\)s|\{\w+\}|%%)")
@@ -53,26 +53,37 @@ def catalogue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Maker
         cache.cache_clear()
 
 
+@pytest.fixture(scope="module")
+def data() -> article.Data:
+    campaign = loaded()
+    return data_of(campaign, demo_cells(campaign))
+
+
 @pytest.mark.parametrize(
     ("language", "shown"),
     [("sl", "1.500"), ("fr", "1\u202f500"), ("pt_BR", "1.500"), ("es", "1500")],
 )
-def test_a_catalogue_and_a_word_are_enough(catalogue: Maker, language: str, shown: str) -> None:
-    text = DEMO.replace("machine: local", f"machine: local\nlanguages: [en, {language}]")
+def test_a_catalogue_and_a_word_are_enough(
+    catalogue: Maker, data: article.Data, language: str, shown: str
+) -> None:
+    text = DEMO.replace("machine: local", f"languages: [en, {language}]")
     with pytest.raises(UserError, match=rf"no catalogue of '{language}'; known: en, pl;"):
-        loaded(text)
+        config.parse(text, "c.yaml")
     catalogue(language)
-    campaign = loaded(text)
-    assert campaign.plan.languages == ("en", language)
-    data = data_of(campaign, demo_cells(campaign))
-    english, other = (article.render(one, data) for one in campaign.plan.languages)
-    check(english, "en", data)
+    assert config.parse(text, "c.yaml").languages == ["en", language]
+    english, other = (article.render(one, data) for one in ("en", language))
     assert shown in other
-    assert re.findall(r"^#+ .*[aeiou].*$", re.sub(r"`.*?`", "", other), re.MULTILINE) == []
     assert "# Whích cónfígúrátíón tó rún" in other
+    assert re.findall(r"^#+ .*[aeiou].*$", re.sub(r"`.*?`", "", other), re.MULTILINE) == []
     assert numbers.parse(prose(other), language) == numbers.parse(prose(english), "en")
-    series = campaign.plan.one("two_turns")
-    assert "tímé síncé" in figures.slots(demo_cells(campaign), series, language)
+
+
+def test_pictures_speak_it_too(catalogue: Maker) -> None:
+    catalogue("sl")
+    series = loaded().plan.one("two_turns")
+    empty = cells.JOINED.empty_table().to_pandas()
+    svg = figures.slots(empty, series, "sl")
+    assert "tímé síncé" in svg
 
 
 def test_a_folder_that_is_no_language_is_refused(catalogue: Maker) -> None:

@@ -1,0 +1,244 @@
+"""Every number of the rendered articles is found again in the tables, and moves only with them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from twoturn import article, claims, contrasts, numbers
+from twoturn.article.view import View
+from twoturn.campaign import Loaded
+from twoturn.stats.base import CONFIDENCE
+
+from .test_article import LANGUAGES, demo_cells, loaded, prose
+from .test_comparisons import COMPARING
+
+ARM = "mtp"
+"""The arm whose cells are changed."""
+
+
+class Told:
+    """A campaign with its tables and both articles, line by line."""
+
+    def __init__(self, campaign: Loaded, cells: pd.DataFrame) -> None:
+        self.cells = cells
+        self.contrasts: pa.Table = contrasts.from_cells(cells, campaign.plan.series)
+        self.claims: pa.Table = claims.from_contrasts(self.contrasts, campaign.plan.series)
+        self.data = article.gather(campaign, cells, self.contrasts, self.claims, {})
+        self.lines = {one: article.render(one, self.data).split("\n") for one in LANGUAGES}
+
+    def section(self, language: str, series: str) -> list[str]:
+        """The lines of a section about one series."""
+        lines = self.lines[language]
+        (start,) = (
+            place
+            for place, line in enumerate(lines)
+            if line.startswith("## ") and line.endswith(f" `{series}`")
+        )
+        end = next(place for place in range(start + 1, len(lines)) if lines[place][:3] == "## ")
+        return lines[start:end]
+
+    def tables(self, language: str, series: str) -> list[list[list[str]]]:
+        """The tables of that section: rows of cells, without their head."""
+        found: list[list[list[str]]] = [[]]
+        for line in self.section(language, series):
+            if line.startswith("|"):
+                found[-1].append([cell.strip() for cell in line.strip("|").split("|")])
+            elif found[-1]:
+                found.append([])
+        return [rows[2:] for rows in found if rows]
+
+
+@pytest.fixture(scope="module")
+def campaign() -> Loaded:
+    return loaded()
+
+
+@pytest.fixture(scope="module")
+def told(campaign: Loaded) -> Told:
+    return Told(campaign, demo_cells(campaign))
+
+
+def agrees(shown: str, value: float) -> bool:
+    """Whether a number as it is shown is this one, rounded."""
+    step = 10.0 ** -len(shown.partition(".")[2])
+    return abs(float(shown) - value) <= step / 2 * (1 + 1e-9)
+
+
+def read(text: str, language: str) -> list[str]:
+    return numbers.parse(prose(text), language)
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize("series", ["short_prompt", "two_turns"])
+def test_the_table_of_ratios_is_the_table_of_contrasts(
+    told: Told, campaign: Loaded, language: str, series: str
+) -> None:
+    wanted = contrasts.of_series(told.contrasts.to_pylist(), campaign.plan.one(series))
+    view = View(language)
+    shown = told.tables(language, series)[2]
+    assert len(shown) == len(wanted)
+    for (metric, arm, ratio, interval, verdict, rounds, _), row in zip(shown, wanted, strict=True):
+        assert metric == view.title(row["metric"]).partition(",")[0]
+        assert (arm, verdict) == (f"`{row['arm']}`", view.verdict(row["verdict"]))
+        values = [row[name] for name in ("ratio", "ci_low", "ci_high", "rounds")]
+        found = [one for text in (ratio, interval, rounds) for one in read(text, language)]
+        assert all(agrees(one, value) for one, value in zip(found, values, strict=True))
+
+
+def medians(cells: pd.DataFrame, series: str, arm: str) -> dict[str, float]:
+    """What the table of results shows, computed anew from the cells."""
+    rows = cells[(cells["series"] == series) & (cells["arm"] == arm) & (cells["kind"] == "round")]
+    rounds = rows.groupby("round")
+    second = rows[rows["turn"] == 2].groupby("round")
+    first = rows[rows["turn"] == 1].groupby("round")
+    sums = rounds[["decode_tokens", "decode_s"]].sum()
+    found = {
+        "decode_tok_s": (sums["decode_tokens"] / sums["decode_s"]).median(),
+        "ttft_s": first["ttft_s"].median().median(),
+    }
+    if len(second):
+        found["conversation_s"] = rounds["e2e_s"].sum().median()
+        for name in ("ttft_s", "prompt_tokens", "cached_tokens"):
+            found[f"turn2_{name}"] = second[name].median().median()
+    if rows["verify_cycles"].notna().all():
+        counts = rounds[["accepted_tokens", "drafted_tokens", "verify_cycles"]].sum()
+        cycles = counts["verify_cycles"]
+        found["accept_length"] = (1 + counts["accepted_tokens"] / cycles).median()
+        found["effective_block_size"] = (1 + counts["drafted_tokens"] / cycles).median()
+    return {name: float(value) for name, value in found.items()}
+
+
+COLUMNS = {
+    "short_prompt": ("decode_tok_s", "ttft_s", "accept_length", "effective_block_size"),
+    "two_turns": (
+        *("conversation_s", "ttft_s", "turn2_ttft_s", "turn2_prompt_tokens"),
+        *("turn2_cached_tokens", "decode_tok_s", "accept_length", "effective_block_size"),
+    ),
+}
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize("series", COLUMNS)
+def test_the_table_of_results_is_the_median_of_the_cells(
+    told: Told, campaign: Loaded, language: str, series: str
+) -> None:
+    shown = told.tables(language, series)[1]
+    assert [row[0] for row in shown] == [f"`{one.name}`" for one in campaign.plan.one(series).arms]
+    for name, *cells in shown:
+        wanted = medians(told.cells, series, name.strip("`"))
+        for column, text in zip(COLUMNS[series], cells, strict=True):
+            assert (text == "–") == (column not in wanted), (name, column)
+            if column in wanted:
+                (number,) = read(text, language)
+                assert agrees(number, wanted[column]), (name, column)
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_every_claim_is_told_with_the_numbers_of_its_contrasts(told: Told, language: str) -> None:
+    text = "\n".join(told.lines[language])
+    rows = {claims.contrast_id(row): row for row in told.contrasts.to_pylist()}
+    for claim in told.claims.to_pylist():
+        sentence = View(language).claim(claim)
+        assert sentence in text, claim["claim"]
+        known = {CONFIDENCE * 100, 2.0}
+        for contrast in (rows[name] for name in claim["contrasts"]):
+            ends = (contrast[name] for name in ("ratio", "ci_low", "ci_high"))
+            known |= {turned for end in ends if end for turned in (end, 1 / end)}
+            known |= {float(contrast["rounds"] or 0)}
+        for number in read(sentence, language):
+            assert any(agrees(number, value) for value in known), (claim["claim"], number)
+
+
+# Changes ------------------------------------------------------------------------------------------
+
+
+def changed(before: Told, after: Told, language: str) -> Iterator[str]:
+    """Lines that are in one article and not in the other, each after its section's heading."""
+    for one, other in ((before, after), (after, before)):
+        heading, known = "", set(other.lines[language])
+        for line in one.lines[language]:
+            heading = line if line.startswith("#") else heading
+            if line not in known:
+                yield f"{heading}: {line}"
+
+
+def perturbed(campaign: Loaded, column: str, factor: float, **where: Any) -> Told:
+    table = demo_cells(campaign)
+    rows = (table["series"] == "two_turns") & (table["kind"] == "round")
+    for name, value in where.items():
+        rows &= table[name] == value
+    assert rows.any()
+    table.loc[rows, column] *= factor
+    return Told(campaign, table)
+
+
+@pytest.fixture(scope="module")
+def one_changed(campaign: Loaded) -> Told:
+    return perturbed(campaign, "decode_s", 1.4, arm=ARM, round=3)
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_a_changed_cell_changes_what_rests_on_it_and_nothing_else(
+    told: Told, one_changed: Told, language: str
+) -> None:
+    words = View(language)
+    decode = words.title("decode_tok_s").partition(",")[0]
+    lines = list(changed(told, one_changed, language))
+    assert any("- " in line and f"`{ARM}`" in line for line in lines), "a sentence"
+    assert any(f"| {decode} | `{ARM}` |" in line for line in lines), "a row of ratios"
+    for line in lines:
+        assert "`two_turns`" in line, "a series that did not change"
+        of_arm = f"`{ARM}`" in line
+        # The curve of the drift is fitted through the cells of all arms.
+        of_drift = line.startswith("### ") and f"| {decode}" in line
+        assert of_arm or of_drift, line
+
+
+@pytest.fixture(scope="module")
+def flipped(campaign: Loaded) -> Told:
+    return perturbed(campaign, "decode_s", 5.0, arm="cache_off")
+
+
+@pytest.mark.parametrize(
+    ("language", "before", "after"),
+    [
+        (
+            "en",
+            "`cache_off` decodes faster than `plain`",
+            "`cache_off` decodes slower than `plain`",
+        ),
+        (
+            *("pl", "`cache_off` dekoduje szybciej niż `plain`"),
+            "`cache_off` dekoduje wolniej niż `plain`",
+        ),
+    ],
+)
+def test_a_flipped_effect_flips_the_verb(
+    told: Told, flipped: Told, language: str, before: str, after: str
+) -> None:
+    was, is_now = ("\n".join(one.section(language, "two_turns")) for one in (told, flipped))
+    assert (before in was, after in was) == (True, False)
+    assert (before in is_now, after in is_now) == (False, True)
+
+
+@pytest.fixture(scope="module")
+def broken(campaign: Loaded) -> Told:
+    return perturbed(campaign, "decode_s", 1.5, arm="plain-null")
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_a_broken_null_arm_takes_the_verbs_of_its_series(
+    told: Told, broken: Told, language: str
+) -> None:
+    def comparing(one: Told, series: str) -> list[str]:
+        sentences = [line for line in one.section(language, series) if line.startswith("- ")]
+        return [line for line in sentences if COMPARING[language].search(line)]
+
+    assert comparing(told, "two_turns")
+    assert comparing(broken, "two_turns") == []
+    assert comparing(broken, "short_prompt") == comparing(told, "short_prompt") != []
