@@ -9,7 +9,7 @@ export UV_PYTHON_DOWNLOADS := never
 export UV_PROJECT_ENVIRONMENT := $(CURDIR)/$(VENV)
 SNAKEMAKE := $(BIN)/snakemake --configfile $(CAMPAIGN)
 
-.PHONY: article quick tell test check plan doctor verify lock dag prefetch demo example clean
+.PHONY: article quick tell test check plan doctor verify lock dag report prefetch demo example clean
 
 article: $(VENV)/.ready ## measure what is missing and write both articles
 	@test -f $(CAMPAIGN) || { echo "twoturn: $(CAMPAIGN): there is no such campaign file"; exit 1; }
@@ -37,6 +37,10 @@ dag: $(VENV)/.ready ## the rule graph as mermaid
 	mkdir -p reports
 	$(SNAKEMAKE) --rulegraph mermaid-js > reports/rulegraph.mmd
 	@echo reports/rulegraph.mmd
+
+report: $(VENV)/.ready ## Snakemake's report of what was measured: pages, figures, run times
+	mkdir -p reports
+	$(SNAKEMAKE) --report reports/report.html
 
 prefetch: $(VENV)/.ready ## everything that measuring needs from the network
 	$(BIN)/python scripts/prefetch.py --campaign $(CAMPAIGN)

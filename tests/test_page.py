@@ -151,7 +151,8 @@ def sound(tree: Element, name: str = "") -> None:
         assert all("".join(cell.itertext()).strip() for cell in cells_of), "an empty cell"
     for paragraph in [*tree.iter("p"), *tree.iter("li")]:
         assert "".join(paragraph.itertext()).strip()
-    text = visible(main).replace(name, "") if name else visible(main)
+    text = re.sub("[“„][^”]*”", "", visible(main))  # quoted words stand as they are
+    text = text.replace(name, "") if name else text
     assert not re.search(r"\b(None|nan|NaN|inf|NaT|NA|Undefined)\b|%\(|[{}`]", text)
     assert not re.search(r"\*\*|\]\(|^#|\| *---|&\w+;", text, re.MULTILINE), "raw Markdown"
 
