@@ -115,7 +115,7 @@ def test_the_pages_are_sound(articles: dict[str, str]) -> None:
 
 
 def prose(text: str) -> str:
-    return re.sub(r"<!--.*?-->|`[^`]*`|!\[[^\]]*\]\([^)]*\)", " ", text)
+    return re.sub(r"<!--.*?-->|(?<!\\)`[^`]*`|!\[[^\]]*\]\([^)]*\)", " ", text)
 
 
 def sound(tree: Element, name: str = "") -> None:
