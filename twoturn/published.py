@@ -45,7 +45,9 @@ class Question(Strict):
     reference: list[SPECULATION] | None = Field(None, description="speculation of the reference")
     block_size: int | None = None
     reference_block_size: int | None = None
-    kind: Literal["chat", "conversation"] | None = Field(None, description="of the workload")
+    kinds: list[Literal["chat", "conversation", "prefill"]] | None = Field(
+        None, description="of workloads"
+    )
 
 
 class Figure(Strict):
@@ -243,7 +245,8 @@ class SeriesLike(Protocol):
 
 def arms(question: Question, series: SeriesLike, weights: Mapping[str, Weights]) -> list[str]:
     """The arms of a series whose figure answers a question, in their order. Pure."""
-    if question.kind not in (None, series.workload.kind) or question.metric == "drift":
+    asked = question.kinds is None or series.workload.kind in question.kinds
+    if not asked or question.metric == "drift":
         return []
     reference = next(arm for arm in series.arms if arm.name == series.reference)
     found = [arm for arm in series.arms if not arm.null]

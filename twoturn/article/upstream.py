@@ -27,6 +27,7 @@ def upstream(data: Data, view: View) -> Context | None:
     ledger = sources.load()
     measured = {name: source.measured for name, source in ledger.sources.items() if source.measured}
     return {
+        "mark": DIFFERS,
         "head": [code(name) for name in measured],
         "factors": [
             _factor_row(factor, measured.values(), ours, view) for factor in conditions.FACTORS
@@ -52,6 +53,9 @@ KINDS = {
     "issue": N_("issue"),
     "article": N_("article"),
 }
+DIFFERS = "≠"
+SHORT_COMMIT = 12
+_COMMIT = re.compile("[0-9a-f]{40}")
 _DECIMAL = re.compile(r"\d\.\d")
 
 
@@ -73,7 +77,7 @@ def _factor_row(
         theirs = conditions.there(one)[factor]
         text = conditions.told(factor, theirs, view)
         differs = conditions.same(factor, theirs, ours[factor]) is False
-        row.append(f"**{text}**" if differs else text)
+        row.append(f"{DIFFERS} {text}" if differs else text)
     return [*row, conditions.told(factor, ours[factor], view)]
 
 
@@ -173,7 +177,9 @@ def _conflicts(view: View) -> list[Context]:
 
 def _source(name: str, source: Source, view: View) -> Context:
     """One document of the ledger with all that is quoted of it."""
-    place = [code(part) for part in (source.locator, source.version) if part]
+    version = source.version or ""
+    version = version[:SHORT_COMMIT] if _COMMIT.fullmatch(version) else version
+    place = [code(part) for part in (source.locator, version) if part]
     if source.date is not None:
         place.append(view.number.date(source.date))
     return {
