@@ -20,7 +20,8 @@ errors privacy hashes
 i18n
 config
 checkpoints gguf_model ledger
-making weights
+weights
+making
 sources
 published
 recipes plan

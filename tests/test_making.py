@@ -320,18 +320,6 @@ def test_a_head_that_a_converter_left_out_is_told(tmp_path: Path) -> None:
     making.check_head(folder)
 
 
-def test_the_trained_block_is_read_where_it_stands(tmp_path: Path) -> None:
-    """Block size lost in config: some drafts keep it inside `dflash_config`."""
-    for told, block in (
-        ({"block_size": 16, "dflash_config": {}}, 16),
-        ({"dflash_config": {"block_size": 10}}, 10),
-        ({"dflash_config": {}}, None),
-        ({"model_type": "qwen3_5_mtp", "block_size": 3}, None),
-    ):
-        (tmp_path / "config.json").write_text(json.dumps(told))
-        assert making.trained_block(tmp_path) == block
-
-
 # --- packages -------------------------------------------------------------------------------------
 
 

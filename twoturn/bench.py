@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from twoturn import checkpoints, files, making, servers, text_gate, tokens
+from twoturn import checkpoints, files, servers, text_gate, tokens
 from twoturn.campaign import Loaded
 from twoturn.engines import Place
 from twoturn.engines.base import find
@@ -58,12 +58,7 @@ def tokenizer(this: Round, arm: Arm) -> tokens.ChatTokenizer | None:
 
 def trained_block(this: Round, arm: Arm) -> int | None:
     """The block that the arm's draft was trained for, or None where none is known."""
-    loaded = this.loaded
-    if arm.draft is None:
-        return None
-    return making.trained_block(
-        checkpoints.folder(arm.draft, loaded.campaign, loaded.file, loaded.root)
-    )
+    return None if arm.draft is None else this.loaded.weights[arm.draft].trained_block
 
 
 def place(this: Round, arm: Arm, folder: Path) -> Place:

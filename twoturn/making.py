@@ -30,7 +30,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from twoturn import checkpoints, config, gguf_model, privacy
+from twoturn import checkpoints, config, gguf_model, privacy, weights
 from twoturn.checkpoints import GGUF
 from twoturn.errors import UserError
 from twoturn.hashes import Hashes, folder_digest
@@ -165,7 +165,7 @@ def check_draft(target: Path, draft: Path, speculation: str, block_size: int | N
         raise UserError("the draft is no DFlash draft: its config.json has no dflash_config")
     if speculation == "mtp" and not str(told.get("model_type", "")).endswith("_mtp"):
         raise UserError(f"the draft is no MTP head but of type {told.get('model_type')!r}")
-    trained = trained_block(draft)
+    trained = weights.of_folder(draft).trained_block
     if block_size is not None and trained is not None and block_size > trained:
         raise UserError(
             f"block_size {block_size} is more than the draft was trained for, {trained}",
@@ -192,18 +192,6 @@ def check_head(target: Path) -> None:
             "the target's config.json names an MTP head and its weights hold none",
             cure="take a checkpoint that was converted with its head",
         )
-
-
-def trained_block(draft: Path) -> int | None:
-    """The block that a draft was trained for, or None where there is no such limit.
-
-    An MTP head drafts token by token: its `block_size` is a default and no limit.
-    """
-    told = _json(draft / "config.json") or {}
-    if "dflash_config" not in told:
-        return None
-    block = told.get("block_size", told["dflash_config"].get("block_size"))
-    return None if block is None else int(block)
 
 
 def text_config(place: Path) -> dict[str, Any]:

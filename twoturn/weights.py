@@ -25,7 +25,6 @@ class Weights:
     included. model: what its hub or its folder calls it; a name and no proof."""
 
     bits: tuple[int, ...] | None = None
-    dtype: str | None = None
     trained_block: int | None = None
     model: str | None = None
 
@@ -36,8 +35,8 @@ class Weights:
 
 def of_config(config: Mapping[str, Any]) -> Weights:
     """What a `config.json` says. `quantization` is MLX's key, `quantization_config` everybody's;
-    layers may have bits of their own. A draft's `block_size` stands at the top or, in some, inside
-    `dflash_config`."""
+    layers may have bits of their own. A DFlash draft's `block_size` stands at the top or, in some,
+    inside `dflash_config`; that of an MTP head, which drafts token by token, is no limit."""
     told = config.get("quantization") or config.get("quantization_config") or {}
     layers = [one for one in told.values() if isinstance(one, Mapping)]
     found = {bits for one in (told, *layers) if (bits := _count(one.get("bits"))) is not None}
@@ -46,10 +45,8 @@ def of_config(config: Mapping[str, Any]) -> Weights:
     if isinstance(dflash, Mapping) or "DFlashDraftModel" in (config.get("architectures") or ()):
         inner = dflash if isinstance(dflash, Mapping) else {}
         block = _count(config.get("block_size", inner.get("block_size")))
-    dtype = config.get("dtype") or config.get("torch_dtype")
     return Weights(
         bits=tuple(sorted(found)) if found or not told else None,
-        dtype=dtype if isinstance(dtype, str) else None,
         trained_block=block,
     )
 
@@ -73,12 +70,13 @@ def _of(name: str, campaign: Campaign, root: Path) -> Weights:
     made = checkpoints.made_folder(name, root)
     folder = made if entry.path is None else root / entry.path
     called = None if entry.path is None else PurePosixPath(entry.path).name
-    return replace(_of_file(folder / "config.json"), model=called)
+    return replace(of_folder(folder), model=called)
 
 
-def _of_file(file: Path) -> Weights:
+def of_folder(folder: Path) -> Weights:
+    """What the `config.json` in a checkpoint's folder says, if there is one."""
     try:
-        told = json.loads(file.read_text(encoding="utf-8"))
+        told = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return Weights()
     return of_config(told) if isinstance(told, dict) else Weights()
