@@ -117,7 +117,7 @@ def measure(answer: Answer, wanted: Wanted, tokenize: Tokenize | None = None) ->
     usage = answer.usage or {}
     reported = as_count(usage.get("completion_tokens"))
     prompt_tokens = as_count(usage.get("prompt_tokens"))
-    cached_tokens = _cached_tokens(usage)
+    cached_tokens = _cached_tokens(usage, prompt_tokens)
     text = answer.full_text
     units: Sequence[object] = tokenize(text) if tokenize else text.split()
     n = reported or (len(units) if tokenize else None)
@@ -182,15 +182,20 @@ def _first_chunk_tokens(
     return max(1.0, n * len(text) / len(answer.full_text)), "characters"
 
 
-def _cached_tokens(usage: Mapping[str, Any]) -> int | None:
+def _cached_tokens(usage: Mapping[str, Any], prompt_tokens: int | None) -> int | None:
+    """None too where more tokens came from the cache than the prompt has: such a counter counts
+    something else."""
     details = usage.get("prompt_tokens_details")
     cached = as_count(details.get("cached_tokens")) if isinstance(details, dict) else None
-    return cached if cached is not None else as_count(usage.get("cached_tokens"))
+    cached = cached if cached is not None else as_count(usage.get("cached_tokens"))
+    if cached is None or prompt_tokens is None:
+        return cached
+    return cached if cached <= prompt_tokens else None
 
 
 def _prefill_tok_s(prompt: int | None, cached: int | None, ttft_s: float | None) -> float | None:
     """None too where the cache held the whole prompt: then no prefill was seen."""
-    if prompt is None or cached is None or not ttft_s or cached >= prompt:
+    if prompt is None or cached is None or not ttft_s or cached == prompt:
         return None
     return (prompt - cached) / ttft_s
 

@@ -30,6 +30,9 @@ Closed: TypeAlias = Literal["clean", "reset", "timeout"]
 MAX_LINE_BYTES = 8 * 2**20
 MAX_TOTAL_BYTES = 256 * 2**20
 MAX_EVENT_LINES = 1000  # data lines of one event; each new line parses the event again
+MAX_EVENT_WORK = 64 * 2**20  # characters that are parsed for one event, all its lines together
+MAX_CHUNKS = 2**20  # no answer may be longer
+MAX_NAMES = 64  # of models, and of objects beside the answer
 MAX_UNFRAMED_CHARS = 2**16
 MAX_MESSAGE_CHARS = 300
 MAX_COUNT = 2**53  # a larger token count is nonsense, and would not fit the int64 column
@@ -75,7 +78,7 @@ class Answer:
     models: tuple[str, ...] = ()  # distinct ids, in order of appearance
     error: str | None = None
     done: bool = False  # [DONE] came
-    malformed: int = 0  # data lines that are not JSON
+    malformed: int = 0  # data lines that are not JSON, and tokens after [DONE]
 
     @property
     def text(self) -> str:
@@ -132,6 +135,7 @@ class StreamParser:
         self._event = ""
         self._data: list[str] = []  # data lines of one event that are not yet complete JSON
         self._data_bytes = 0
+        self._data_work = 0
         self._unframed: list[str] = []
         self._unframed_chars = 0
         self._events = 0
@@ -237,7 +241,7 @@ class StreamParser:
     def _taken_data(self) -> str:
         text = "\n".join(self._data)
         self._data.clear()
-        self._data_bytes = 0
+        self._data_bytes = self._data_work = 0
         return text
 
     def _take_data(self, at_s: float, value: str) -> None:
@@ -248,7 +252,8 @@ class StreamParser:
             return
         self._data.append(value)
         self._data_bytes += len(value)
-        if self._data_bytes > self._max_line:
+        self._data_work += self._data_bytes
+        if self._data_bytes > self._max_line or self._data_work > MAX_EVENT_WORK:
             return self._stop()
         text = "\n".join(self._data)
         try:
@@ -297,7 +302,7 @@ class StreamParser:
             return
         if (message := error_in(value)) is not None:
             self.fail(message)
-        if model := _text(value.get("model")):
+        if (model := _text(value.get("model"))) and len(self._models) < MAX_NAMES:
             self._models[joined([model])] = None
         choices = value.get("choices")
         choices = choices if isinstance(choices, list) else []
@@ -313,6 +318,8 @@ class StreamParser:
                 self._timings = part
             elif isinstance(part, dict) and key not in ("usage", "error"):
                 self._extras[key] = part
+                if len(self._extras) > MAX_NAMES:
+                    del self._extras[key]
         for choice in choices:
             if reason := _text(choice.get("finish_reason")):
                 self._finish_reason = joined([reason])
@@ -328,7 +335,11 @@ class StreamParser:
             ("tool", _tool_text(delta)),
         )
         for channel, text in pieces:
-            if text:
+            if text and self.done_s is not None:
+                self._malformed += 1  # whose answer would it be?
+            elif text and len(self._chunks) >= MAX_CHUNKS:
+                self._stop()
+            elif text:
                 self._chunks.append(TokenChunk(at_s, text, channel, running))
                 self.last_token_s = at_s
                 if self.first_token_s is None:
@@ -373,6 +384,9 @@ def error_in(value: object) -> str | None:
     if error := value.get("error"):
         return _described(error)
     if value.get("object") == "error" or value.get("type") == "error":
+        return _described(value)
+    # FastAPI's own form, which servers built on it fall back to.
+    if "detail" in value and not {"choices", "object", "type"} & set(value):
         return _described(value)
     return None
 
