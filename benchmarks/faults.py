@@ -640,10 +640,10 @@ def may_mount() -> bool:
     return os.geteuid() == 0 and sys.platform == "linux" and os.environ.get("FAULTS_MOUNT") == "1"
 
 
-def undisturbed(folder: Path) -> tuple[Rows, Path]:
+def undisturbed(folder: Path, *targets: str) -> tuple[Rows, Path]:
     """Rows of an undisturbed campaign, and its clone without what is made of the cells."""
     clone = prepare(folder / "undisturbed", mounted=False)
-    if not run(clone, folder / "undisturbed.log"):
+    if not run(clone, folder / "undisturbed.log", *targets):
         raise SystemExit((folder / "undisturbed.log").read_text()[-3000:])
     truth = rows(clone)
     odd = [row for row in truth.values() if row["status"] != "ok"]

@@ -2,8 +2,8 @@
 
     python -m benchmarks.soak --cells 200
 
-Real rounds of two arms in one process, each cell against a scripted server of its own. After a tenth
-of them everything that is loaded once is loaded; from there on nothing may grow.
+Real rounds of two arms in one process, each cell against a scripted server of its own. After a
+tenth of them everything that is loaded once is loaded; from there on nothing may grow.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import psutil
 
 from tests.workflow import REPOSITORY
 from twoturn import campaign, measure
-from twoturn.session import Session
+from twoturn.session import Session, started
 
 CAMPAIGN = """
 servers:
@@ -85,8 +85,7 @@ def soak(root: Path, cells: int) -> list[Figures]:
     (root / "campaign.yaml").write_text(CAMPAIGN.format(rounds=rounds))
     loaded = campaign.load("campaign.yaml", root)
     series = loaded.plan.one("soak")
-    me = psutil.Process()
-    session = Session("soak", me.pid, me.create_time())
+    session = Session("soak", os.getpid(), started(os.getpid()))
     seen: list[Figures] = []
     for number in series.round_numbers():
         measure.run_round(loaded, series, number, session, root / "logs", lambda line: None)

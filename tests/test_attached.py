@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from tests.conftest import COMMAND, Tree, parsed
@@ -23,7 +22,7 @@ from twoturn.engines.omlx import Omlx
 from twoturn.engines.vllm import Vllm
 from twoturn.errors import UserError
 from twoturn.servers import Launch, Running, ServerFault
-from twoturn.session import Session
+from twoturn.session import Session, started
 
 Data = dict[str, Any]
 Measure = Callable[..., list[Data]]
@@ -47,8 +46,7 @@ def measured(tree: Tree, data: Data, tmp_path: Path) -> Measure:
         tree.write(attached(data, port, **entry))
         loaded = tree.load()
         series = loaded.plan.one("first")
-        me = psutil.Process()
-        session = Session("test", me.pid, me.create_time())
+        session = Session("test", os.getpid(), started(os.getpid()))
         preflight.check(loaded, [series], print)
         rows = []
         for number in numbers:

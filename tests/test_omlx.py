@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import stat
 import sys
 from collections.abc import Iterator
@@ -11,7 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from tests.conftest import Tree, parsed
@@ -33,7 +33,7 @@ from twoturn.engines.omlx import Omlx
 from twoturn.errors import UserError
 from twoturn.plan import Arm
 from twoturn.servers import Launch, Running
-from twoturn.session import Session
+from twoturn.session import Session, started
 from twoturn.stream import Answer, parse
 
 Data = dict[str, Any]
@@ -505,8 +505,7 @@ def rounds(
         loaded = tree.load()
         series = loaded.plan.one("first")
         preflight.check(loaded, [series], print)
-        this = psutil.Process()
-        sitting = Session("s", this.pid, this.create_time())
+        sitting = Session("s", os.getpid(), started(os.getpid()))
         measure.run_round(loaded, series, 1, sitting, tmp_path / "logs", print)
         folder = tree.root / series.directory / "01"
         read = {arm.name: cells.read(folder / f"{arm.slug}.parquet") for arm in series.arms}

@@ -118,15 +118,20 @@ def test_watch_calls_stop_when_the_holder_dies() -> None:
 
 
 def test_another_process_with_the_same_pid_is_not_the_holder() -> None:
-    me = psutil.Process()
-    assert Session("x", me.pid, me.create_time()).alive
-    assert not Session("x", me.pid, me.create_time() - 100).alive
+    me = os.getpid()
+    assert Session("x", me, session.started(me)).alive
+    assert not Session("x", me, session.started(me) - 100).alive
 
 
-def test_a_set_clock_does_not_end_a_session() -> None:
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux counts from the boot")
+@pytest.mark.parametrize("step_s", [1.0, -1.0, 3600.0, -86400.0])
+def test_a_set_clock_does_not_end_a_session(monkeypatch: pytest.MonkeyPatch, step_s: float) -> None:
     """On Linux a start time is counted from the boot time, which moves as the wall clock is set."""
-    me = psutil.Process()
-    assert Session("x", me.pid, me.create_time() + 1.0).alive
+    mine = Session("x", os.getpid(), session.started(os.getpid()))
+    booted, begun = psutil.boot_time() + step_s, psutil.Process().create_time() + step_s
+    monkeypatch.setattr(psutil, "boot_time", lambda: booted)
+    monkeypatch.setattr(psutil.Process, "create_time", lambda self: begun)
+    assert mine.alive
 
 
 @pytest.mark.parametrize("text", ["", "not json"])

@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -17,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.workflow import Clone
-from twoturn import campaign, cells
+from twoturn import campaign, cells, privacy
 
 pytestmark = [pytest.mark.slow, pytest.mark.machine]
 
@@ -127,7 +128,11 @@ def test_cells_hold_what_a_reader_needs(measured: Clone) -> None:
 
 def test_nothing_tells_whose_machine_it_was(measured: Clone) -> None:
     places = (measured.folder, Path.home(), Path(sys.executable).parent)
-    words = [str(path) for path in places if len(path.parts) > 2]
+    names = (socket.gethostname(), privacy._user())
+    words = [
+        *(str(path) for path in places if len(path.parts) > 2),
+        *(name for name in names if len(name) > 3 and name not in privacy.GENERIC),
+    ]
     for folder in ("results", "reports", "logs"):
         for file in (measured.folder / folder).rglob("*"):
             if file.is_file():

@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import sys
 import threading
 import time
 import uuid
@@ -27,6 +28,7 @@ RUN_LOCK = Path("/tmp/twoturn-run.lock")
 ROUND_LOCK = Path("/tmp/twoturn-round.lock")
 VARIABLE = "TWOTURN_SESSION"
 CLOCK_STEP_S = 60.0
+ROUNDING_S = 2.0  # of a start time: the boot time is told in whole seconds
 
 
 @dataclass(frozen=True)
@@ -43,10 +45,16 @@ class Session:
     @property
     def alive(self) -> bool:
         try:
-            # A start time is told by the wall clock and moves a little when that is set.
-            return abs(psutil.Process(self.pid).create_time() - self.started) < CLOCK_STEP_S
+            return abs(started(self.pid) - self.started) < ROUNDING_S
         except psutil.Error:
             return False
+
+
+def started(pid: int) -> float:
+    """When a process was started, in seconds that do not move when the wall clock is set: Linux
+    counts from the boot, and its boot time moves with the clock. Raises psutil.Error."""
+    moves_with_the_clock = psutil.boot_time() if sys.platform == "linux" else 0.0
+    return psutil.Process(pid).create_time() - moves_with_the_clock
 
 
 def current() -> Session | None:
@@ -63,8 +71,7 @@ def begin() -> tuple[Session, IO[str]]:
     Raises UserError if another run holds it.
     """
     handle = _take(RUN_LOCK)
-    me = psutil.Process()
-    session = Session(uuid.uuid4().hex[:12], me.pid, me.create_time())
+    session = Session(uuid.uuid4().hex[:12], os.getpid(), started(os.getpid()))
     _describe(handle)
     os.environ[VARIABLE] = session.encode()
     return session, handle
