@@ -7,6 +7,7 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from tests.workflow import REPOSITORY, Clone, measured_for_real, rounds_of
@@ -25,16 +26,22 @@ checkpoints:
   demo-dflash: {path: checkpoints/demo/dflash}
 series:
   modes:
-    workload:
+    workload: &talk
       {kind: conversation, prompt_tokens: 600, turns: 2, turn_tokens: 48, max_tokens: 48, seed: 7}
     rounds: 2
     reference: plain
     arms:
-      plain: {checkpoint: demo, server: mlx-vlm}
-      mtp: {checkpoint: demo, server: mlx-vlm, speculation: mtp, block_size: 3, draft: demo-mtp}
-      dflash:
+      plain: &plain {checkpoint: demo, server: mlx-vlm}
+      mtp: &mtp
+        {checkpoint: demo, server: mlx-vlm, speculation: mtp, block_size: 3, draft: demo-mtp}
+      dflash: &dflash
         {checkpoint: demo, server: mlx-vlm, speculation: dflash, block_size: 4, draft: demo-dflash}
       cache_off: {checkpoint: demo, server: mlx-vlm, settings: {prefix_cache: false}}
+  altered:
+    workload: {<<: *talk, history: altered}
+    rounds: 2
+    reference: plain
+    arms: {plain: *plain, mtp: *mtp, dflash: *dflash}
 """
 
 
@@ -45,7 +52,12 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Clone:
 
 @pytest.fixture(scope="module")
 def rows(clone: Clone) -> list[dict[str, Any]]:
-    return rounds_of(clone)
+    return [row for row in rounds_of(clone) if row["series"] == "modes"]
+
+
+@pytest.fixture(scope="module")
+def altered(clone: Clone) -> list[dict[str, Any]]:
+    return [row for row in rounds_of(clone) if row["series"] == "altered"]
 
 
 def test_every_row_is_a_valid_measurement(rows: list[dict[str, Any]]) -> None:
@@ -64,6 +76,28 @@ def test_the_prefix_cache_works_where_it_is_on(rows: list[dict[str, Any]]) -> No
             assert row["cached_tokens"] >= 599
 
 
+def test_an_altered_answer_leaves_the_first_prompt_in_the_cache(
+    altered: list[dict[str, Any]],
+) -> None:
+    assert len(altered) == 3 * 2 * 2
+    assert {(row["status"], row["reason"]) for row in altered} == {("ok", None)}
+    for row in altered:
+        if row["turn"] == 2:
+            assert row["cached_tokens"] >= 599
+            assert row["prefix_share"] == 1
+
+
+def test_every_decoy_stays_cold(clone: Clone) -> None:
+    table = pq.read_table(clone.folder / "results/real/cells.parquet").to_pylist()
+    decoys = [row for row in table if row["kind"] == "decoy"]
+    assert len(decoys) == (4 + 3) * 2
+    assert {(row["status"], row["prompt_id"]) for row in decoys} == {("ok", "p1-decoy")}
+    assert {row["cached_tokens"] for row in decoys} == {0}
+    for language, told in (("en", "every one was reported cold"), ("pl", "ani razu nic nie")):
+        text = (clone.folder / f"reports/real/article_{language}.md").read_text()
+        assert text.count(told) == 2
+
+
 def test_greedy_text_is_the_same_in_all_arms(rows: list[dict[str, Any]]) -> None:
     for number in (1, 2):
         for turn in (1, 2):
@@ -80,12 +114,14 @@ def test_our_clock_agrees_with_the_servers(rows: list[dict[str, Any]]) -> None:
         assert row["decode_tok_s"] == pytest.approx(row["server_decode_tok_s"], rel=0.25)
 
 
+@pytest.mark.parametrize("name", ["modes", "altered"])
 def test_the_servers_own_figures_agree_with_the_cells(
-    clone: Clone, rows: list[dict[str, Any]], tmp_path: Path
+    clone: Clone, name: str, tmp_path: Path
 ) -> None:
     """The same requests by a client of the standard library to fresh servers: equal counts."""
     loaded = campaign.load("campaign.yaml", clone.folder)
-    series = loaded.plan.one("modes")
+    series = loaded.plan.one(name)
+    rows = [row for row in rounds_of(clone) if row["series"] == name]
     text = (clone.folder / series.workload.text).read_text(encoding="utf-8")
     tokenizer = tokens.load(clone.folder / "checkpoints/demo/target")
     for arm in series.arms:
@@ -119,7 +155,8 @@ def test_the_servers_own_figures_agree_with_the_cells(
                 assert timings["cache_n"] == row["cached_tokens"]
                 assert answer["usage"]["completion_tokens"] == row["completion_tokens"]
                 assert timings["draft_kind"] == (arm.speculation if arm.draft else None)
-                messages.append({"role": "assistant", "content": answer["text"]})
+                back = answer["text"] if name == "modes" else answer["text"].split(maxsplit=1)[1]
+                messages.append({"role": "assistant", "content": back})
 
 
 def send_warm_up(

@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from twoturn import bench, engines, metrics, servers, text_gate
+from twoturn import bench, engines, metrics, prefix, servers, text_gate
 from twoturn.bench import Cell, Round
 from twoturn.exchange import send
 from twoturn.messages import Messages
@@ -42,7 +42,12 @@ def judge(this: Round, measured: Sequence[Cell]) -> None:
     """Fill in whether greedy texts are right; a row that is wrong when warm is no measurement."""
     if this.series.workload.temperature > 0:
         return  # samples differ rightly
-    answers = [(row, request) for row, request in _answers(measured) if row["kind"] == "round"]
+    timed = {cell.arm.name for cell in measured if _tells_time(this, cell.arm)}
+    answers = [
+        (row, request)
+        for row, request in _answers(measured)
+        if row["kind"] == "round" and request.arm.name not in timed
+    ]
     arms = sorted(this.series.arms, key=lambda arm: arm.name != this.series.reference)
     found = text_gate.examine([request for _, request in answers], arms, _Cold(this))
     for (row, request), finding in zip(answers, found, strict=True):
@@ -57,6 +62,12 @@ def judge(this: Round, measured: Sequence[Cell]) -> None:
             row["status"] = finding.verdict
             since = "" if place is None else f", from token {place + 1} on"
             row["reason"] = f"turn {row['turn']} is not what a fresh server writes{since}"
+
+
+def _tells_time(this: Round, arm: Arm) -> bool:
+    """Whether the same question is another prompt when it is put again: then no answer is wrong."""
+    tokenizer = bench.tokenizer(this, arm)
+    return tokenizer is not None and prefix.tells_time(tokenizer)
 
 
 class _Cold:

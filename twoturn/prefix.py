@@ -23,6 +23,9 @@ from twoturn.messages import Messages, as_sent
 from twoturn.stream import Answer, TokenChunk
 from twoturn.tokens import ChatTokenizer
 
+LATER = timedelta(minutes=1, seconds=1, microseconds=111_111)
+"""About a turn; nothing but a date stays the same."""
+
 KEPT = 0.95
 """A share below it is no prefix any more: what a second turn costs is then its template's doing."""
 
@@ -56,8 +59,14 @@ def expected(workload: Conversation, text: str, tokenizer: ChatTokenizer) -> flo
     first, second, *_ = dialogue.turns
     now = datetime.now(UTC)
     whole = (*first, *workloads.goes_back(workload, answer), *second)
-    before, after = Turn(first, now), Turn(whole, now + timedelta(minutes=1))
+    before, after = Turn(first, now), Turn(whole, now + LATER)
     return share(tokenizer, before, workloads.unchanged(workload, answer), after)
+
+
+def tells_time(tokenizer: ChatTokenizer) -> bool:
+    """Whether the template makes another prompt of the same messages a little later."""
+    now, asked = datetime.now(), [{"role": "user", "content": "0"}]
+    return tokenizer.render(asked, now) != tokenizer.render(asked, now + LATER)
 
 
 def common(one: Sequence[object], other: Sequence[object]) -> int:

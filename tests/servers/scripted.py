@@ -48,7 +48,16 @@ def options() -> argparse.ArgumentParser:
     add("--slow-starts", default="", help="starts (1,7,12) with a server that is 10 percent slower")
     add("--slow-after", type=int, help="from this token of an answer on, half the rate")
     add("--prompt-cache", action="store_true", help="the longest known prefix costs nothing")
-    add("--cache-file", help="where known prompts outlive the server, as on a disk")
+    add("--draft-drops-cache", action="store_true", help="with --draft nothing is reused")
+    add(
+        "--report",
+        choices=("truth", "zero", "hit"),
+        default="truth",
+        help="of the cache: truth, 0 whatever it did, or a hit though all was processed again",
+    )
+    add("--cache-file", help="the cache, over restarts")
+    add("--keep", type=int, help="read the last so many words of a prompt and tell nobody")
+    add("--dated", action="store_true", help="the time of day opens every prompt")
     add("--wrong-from", type=int, help="other words once so many of the prompt came from the cache")
     add("--draft", action="store_true", help="report speculation")
     add("--draft-requests", type=int, help="fall back to plain decoding after so many requests")
@@ -82,7 +91,7 @@ class Model:
         self.known: list[list[str]] = []
         if given.cache_file and os.path.exists(given.cache_file):
             with open(given.cache_file, encoding="utf-8") as stream:
-                self.known = json.load(stream)
+                self.known = [json.loads(line) for line in stream]
         self.streamed = self.requests = self.tokens = 0
 
     def words(
@@ -97,7 +106,7 @@ class Model:
 
     def cached(self, prompt: Sequence[str]) -> int:
         """Words of the prompt that the cache holds; the last one is always computed."""
-        if not self.given.prompt_cache:
+        if not self.given.prompt_cache or (self.given.draft and self.given.draft_drops_cache):
             return 0
         with self.lock:
             return min(
@@ -110,8 +119,8 @@ class Model:
             with self.lock:
                 self.known.append([*prompt, *answer])
                 if self.given.cache_file:
-                    with open(self.given.cache_file, "w", encoding="utf-8") as stream:
-                        json.dump(self.known, stream)
+                    with open(self.given.cache_file, "a", encoding="utf-8") as stream:
+                        stream.write(json.dumps(self.known[-1]) + "\n")
 
     def ttft_s(self, prompt: Sequence[str], cached: int) -> float:
         share = (len(prompt) - cached) / len(prompt)
@@ -198,15 +207,21 @@ class Handler(BaseHTTPRequestHandler):
     def complete(self, body: dict[str, Any], arrived_s: float) -> None:
         model = self.model
         prompt = prompt_words(body["messages"])
+        if model.given.dated:
+            prompt = [f"{time.time():.1f}", *prompt]
+        if model.given.keep is not None:
+            prompt = prompt[-model.given.keep :]
         cached = model.cached(prompt)
-        ttft_s = model.ttft_s(prompt, cached)
+        ttft_s = model.ttft_s(prompt, 0 if model.given.report == "hit" else cached)
         temperature = float(body.get("temperature", 0))
         words = model.words(prompt, int(body.get("max_tokens", 16)), cached, temperature)
         usage = {
             "prompt_tokens": len(prompt),
             "completion_tokens": len(words),
             "total_tokens": len(prompt) + len(words),
-            "prompt_tokens_details": {"cached_tokens": cached},
+            "prompt_tokens_details": {
+                "cached_tokens": 0 if model.given.report == "zero" else cached
+            },
         }
         last = {"usage": usage, "timings": model.timings(len(words), ttft_s)}
         if body.get("stream"):
