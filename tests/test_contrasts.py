@@ -493,3 +493,63 @@ def test_a_server_that_did_not_start_takes_its_own_pair_alone() -> None:
     assert decode["flaky"]["verdict"] == "invalid"
     assert decode["flaky"]["warnings"][0] == "row_not_ok:start_failed"
     assert decode["fast"]["verdict"] == "faster"
+
+
+# Caches and templates -----------------------------------------------------------------------------
+
+
+def test_a_template_that_breaks_the_prefix_takes_the_second_turn_alone() -> None:
+    series = series_of("mtp", null=True)
+    cells = cells_of(series)
+    broken = (cells["arm"] == "mtp") & (cells["turn"] == 2) & (cells["round"] == 3)
+    cells.loc[broken, "prefix_share"] = 0.94
+    rows = contrasts.from_cells(cells, [series]).to_pylist()
+    second = {row["arm"]: row for row in rows if row["metric"] == "turn2_ttft_s"}
+    assert second["mtp"]["warnings"] == ["template_breaks_prefix:demo-q4"]
+    assert second["mtp"]["verdict"] == "invalid"
+    assert second[NULL]["ratio"] is not None
+    assert all(row["ratio"] for row in rows if row["metric"] != "turn2_ttft_s")
+    cells.loc[cells["turn"] == 2, "prefix_share"] = 0.94  # of every arm: the null arm is no proof
+    rows = contrasts.from_cells(cells, [series]).to_pylist()
+    assert contrasts.null_arm_state(rows, series) == "passed"
+    assert not any("null_arm_unchecked" in row["warnings"] for row in rows)
+
+
+def test_a_table_of_an_older_version_knows_no_share() -> None:
+    series = series_of("mtp")
+    cells = cells_of(series)
+    older = cells.drop(columns=list(contrasts.LATER_COLUMNS))
+    assert contrasts.from_cells(older, [series]).equals(contrasts.from_cells(cells, [series]))
+
+
+def test_a_counter_that_the_clock_contradicts_is_a_warning() -> None:
+    series = series_of("mtp", "dflash")
+    cells = cells_of(series)
+    lie = (cells["arm"] == "mtp") & (cells["turn"] == 2)
+    cells.loc[lie, "cached_tokens"] = 0
+    cells.loc[lie, "ttft_s"] /= 10
+    warned = {
+        (row["metric"], row["arm"])
+        for row in contrasts.from_cells(cells, [series]).to_pylist()
+        if "cache_counter_suspect" in row["warnings"]
+    }
+    assert warned == {("turn2_ttft_s", "mtp")}
+
+
+def test_decoys_enter_nothing() -> None:
+    series = series_of("mtp")
+    cells = cells_of(series)
+    decoys = cells[(cells["kind"] == "round") & (cells["turn"] == 1)].assign(
+        kind="decoy", prompt_id="p1-decoy", ttft_s=99.0, status="not_cold"
+    )
+    both = pd.concat([cells, decoys], ignore_index=True)
+    slots = contrasts.slots(both, series)
+    assert slots.equals(contrasts.slots(cells, series))
+    rows = contrasts.from_cells(both, [series]).to_pylist()
+    assert [row["ratio"] for row in rows] == [
+        row["ratio"] for row in contrasts.from_cells(cells, [series]).to_pylist()
+    ]
+    # A prompt that nobody sent was found in the cache: no count of these servers is believed.
+    assert [row["warnings"] for row in rows if row["metric"] == "turn2_ttft_s"] == [
+        ["cache_counter_suspect"]
+    ]

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from twoturn import tokens, workloads
 from twoturn.config import Chat, Conversation
 from twoturn.messages import as_sent
+from twoturn.stream import Answer, Channel, TokenChunk
 from twoturn.workloads import Dialogue, dialogues, nonce
 
 ROOT = Path(__file__).parents[1]
@@ -151,3 +152,43 @@ def test_without_a_tokenizer_lengths_are_characters() -> None:
     each = workloads.CHARACTERS_PER_TOKEN
     assert (len(first), len(second)) == (NONCE + 100 * each, 10 * each)
     assert first.startswith(nonce(7, "01", 0))
+
+
+def test_a_decoy_is_the_same_text_under_another_nonce() -> None:
+    (dialogue,) = made("01-round", prompt_tokens=300)
+    workload = Conversation.model_validate({"kind": "conversation", "prompt_tokens": 300})
+    decoy = workloads.alike(workload, TEXT, TOKENIZER, "01-round-decoy")
+    assert decoy.prompt_tokens == dialogue.prompt_tokens
+    one, other = texts(dialogue)[0], texts(decoy)[0]
+    assert one[:NONCE] != other[:NONCE]
+    assert one[NONCE : NONCE + 200] == other[NONCE : NONCE + 200]
+
+
+def answer(content: str, reasoning: str = "") -> Answer:
+    parts: list[tuple[str, Channel]] = [(reasoning, "reasoning"), (content, "content")]
+    chunks = tuple(TokenChunk(0.0, text, channel, None) for text, channel in parts if text)
+    return Answer(200, "clean", 0.0, chunks=chunks)
+
+
+@pytest.mark.parametrize(
+    ("history", "content", "reasoning", "back", "held"),
+    [
+        ("exact", "One two.", "", {"content": "One two."}, "One two."),
+        ("exact", "2", "1+1", {"content": "2", "reasoning_content": "1+1"}, "1+1"),
+        ("exact", "<think>1+1</think>2", "", {"content": "<think>1+1</think>2"}, ...),
+        ("altered", "One two three.", "", {"content": "two three."}, None),
+        ("altered", " \n One", "1", {"content": ""}, None),
+        ("thinking_stripped", "2", "1+1", {"content": "2"}, None),
+        ("thinking_stripped", "2", "", {"content": "2"}, "2"),
+        ("thinking_stripped", "<think>1+1</think>\n\n2", "", {"content": "2"}, None),
+        ("thinking_stripped", "1+1\n</think>\n\n2 ", "", {"content": "2 "}, None),
+        ("thinking_stripped", "<think>1+", "", {"content": ""}, None),
+    ],
+)
+def test_what_goes_back(
+    history: Any, content: str, reasoning: str, back: dict[str, str], held: Any
+) -> None:
+    workload = Conversation.model_validate({"kind": "conversation", "history": history})
+    said = answer(content, reasoning)
+    assert as_sent(workloads.goes_back(workload, said)) == [{"role": "assistant", **back}]
+    assert workloads.unchanged(workload, said) == (content if held is ... else held)
