@@ -77,10 +77,14 @@ CONVERSATION = {
 """Columns of the tables of results."""
 
 SUSPECT = code("draft_suspect")
-TURNS = (
-    *(N_("Arm"), N_("Turn"), N_("Prompt, tokens"), N_("From the cache"), N_("Newly processed")),
-    *(N_("TTFT, s"), N_("Decoding, tok/s")),
-)
+TURNS = {
+    "prompt_tokens": N_("Prompt, tokens"),
+    "cached_tokens": N_("From the cache"),
+    "new_tokens": N_("Newly processed"),
+    "ttft_s": N_("TTFT, s"),
+    "decode_tok_s": N_("Decoding, tok/s"),
+}
+"""Columns of the table turn by turn."""
 
 SPECULATIVE = ("accept_length", "effective_block_size")
 
@@ -184,15 +188,14 @@ def _turns_told(one: SeriesData, view: View) -> Context:
     cold = [(arm, sent) for arm, sent, stayed in told.decoys if stayed == sent]
     conversation = isinstance(one.series.workload, config.Conversation)
     return {
-        "turn_head": [view.words.gettext(text) for text in TURNS],
+        "turn_head": [
+            view.words.gettext(text) for text in (N_("Arm"), N_("Turn"), *TURNS.values())
+        ],
         "turn_rows": [
             [
                 code(row.arm),
                 number.integer(row.turn),
-                *(number.integer(n) for n in (row.prompt_tokens, row.cached_tokens)),
-                number.integer(row.new_tokens),
-                number.seconds(row.ttft_s),
-                number.mean(row.decode_tok_s),
+                *(view.value(name, getattr(row, name)) for name in TURNS),
             ]
             for row in told.turns
             if conversation
