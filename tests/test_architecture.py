@@ -18,7 +18,7 @@ LAYERS = """
 files
 errors privacy hashes
 i18n
-config
+config matrix
 checkpoints gguf_model ledger
 weights
 making

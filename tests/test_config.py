@@ -105,6 +105,12 @@ def test_unknown_key(data: Data, path: str, value: Any, line: str) -> None:
         (f"{FIRST}.arms.plain.draft", "draft", "speculation none takes no `draft`"),
         (f"{FIRST}.arms.plain.block_size", 4, "speculation none takes no `block_size`"),
         (f"{FIRST}.arms.quick.block_size", 1, "input should be greater than or equal to 2"),
+        (f"{FIRST}.arms.quick.block_size", 65, "input should be less than or equal to 64"),
+        (
+            f"{FIRST}.arms.quick.block_size",
+            "wide",
+            "input should be a valid integer, unable to parse string as an integer",
+        ),
         (
             f"{FIRST}.arms.plain.server",
             "onne",

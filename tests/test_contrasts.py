@@ -32,6 +32,7 @@ class Arm:
     settings: Mapping[str, Any] = field(default_factory=dict)
     args: tuple[str, ...] = ()
     attached: bool = False
+    adaptive: bool = False
 
 
 @dataclass(frozen=True)

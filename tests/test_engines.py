@@ -59,6 +59,10 @@ def captured(name: str) -> Answer:
         (PLAIN, []),
         (MTP, ["--draft-model", "models/head", "--draft-kind", "mtp", "--draft-block-size", "3"]),
         (DFLASH, ["--draft-model", "models/head", "--draft-kind", "dflash"]),
+        (
+            replace(DFLASH, adaptive=True),  # it always adapts, up to the trained block
+            ["--draft-model", "models/head", "--draft-kind", "dflash"],
+        ),
         (replace(PLAIN, args=("--x", "a b")), ["--x", "a b"]),
         (replace(PLAIN, settings={"prefill_step_size": 512}), ["--prefill-step-size", "512"]),
         (replace(PLAIN, settings={"kv_bits": 8}), ["--kv-bits", "8"]),
@@ -470,6 +474,24 @@ def test_an_unknown_mode(data: Data) -> None:
     assert refused(with_mlx_vlm(data, speculation="ngram")) == (
         "c.yaml: series.first.arms.plain.speculation: one does not know 'ngram'; it knows none, "
         "mtp, dflash"
+    )
+
+
+def test_an_adaptive_block_where_the_server_adapts(data: Data) -> None:
+    dflash = {"speculation": "dflash", "draft": "draft", "block_size": "adaptive"}
+    engines.check(parsed(with_mlx_vlm(data, **dflash)), "c.yaml")
+    assert refused(with_mlx_vlm(data, **dflash | {"speculation": "mtp"})) == (
+        "c.yaml: series.first.arms.plain.block_size: one does not adapt the block of mtp; name a "
+        "size, or leave it out for the server's own"
+    )
+    data["servers"]["one"] = {"executable": "omlx", "adapter": "omlx"}
+    del data["series"]["first"]["arms"]["quick"]
+    data["series"]["first"]["arms"]["plain"] |= dflash
+    engines.check(parsed(data), "c.yaml")
+    data["series"]["first"]["arms"]["plain"]["settings"] = {"dflash_verify_mode": "dflash"}
+    assert refused(data) == (
+        "c.yaml: series.first.arms.plain.settings.dflash_verify_mode: an adaptive block is "
+        "dflash_verify_mode: adaptive; leave it out, or name the size of the block"
     )
 
 

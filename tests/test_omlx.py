@@ -125,6 +125,14 @@ def test_what_is_written_before_the_start(place: Place) -> None:
             {"dflash_block_size": 8, "dflash_draft_model": "", "dflash_in_memory_cache": True},
         ),
         (
+            replace(DFLASH, adaptive=True),
+            {
+                "dflash_verify_mode": "adaptive",
+                "dflash_draft_model": "",
+                "dflash_in_memory_cache": True,
+            },
+        ),
+        (
             replace(DFLASH, settings={"dflash_verify_mode": "adaptive", "prefix_cache": False}),
             {
                 "dflash_verify_mode": "adaptive",

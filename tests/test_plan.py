@@ -143,6 +143,11 @@ CHANGES: list[tuple[Change, set[str], list[str]]] = [
         ["block_size of quick 4 → 5"],
     ),
     (
+        lambda c, r, f: c["series"]["first"]["arms"]["quick"].update(block_size="adaptive"),
+        {"first"},
+        ["block_size of quick 4 → adaptive"],
+    ),
+    (
         lambda c, r, f: c["series"]["first"]["arms"]["quick"].update(speculation="dflash"),
         {"first"},
         ["speculation of quick mtp → dflash"],

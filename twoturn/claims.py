@@ -18,8 +18,9 @@ import pyarrow as pa
 
 from twoturn import claim_kinds, config
 from twoturn.claim_kinds import kind_of, placeholders
-from twoturn.contrasts import BEST_BLOCK, PROMPTS, SeriesLike, null_arm_state, squares, sweeps
+from twoturn.contrasts import BEST_BLOCK, PROMPTS, null_arm_state, squares
 from twoturn.contrasts import of_series as contrasts_of
+from twoturn.matrix import SeriesLike, sweeps
 from twoturn.stats.base import CONFIDENCE
 from twoturn.stats.verdict import MARGIN, STACKING, Verdict, times_as_fast
 

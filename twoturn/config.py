@@ -239,8 +239,10 @@ class Arm(_Strict):
     checkpoint: Name
     server: Name
     speculation: Literal["none", "mtp", "dflash", "draft", "ngram"] = "none"
-    block_size: int | None = Field(
-        None, ge=2, le=64, description="tokens in one block: 1 anchor + the drafted ones"
+    block_size: Annotated[int, Field(ge=2, le=64)] | Literal["adaptive"] | None = Field(
+        None,
+        description="tokens in one block: 1 anchor + the drafted ones; or adaptive: the server's "
+        "own choice, anew from round to round of verification",
     )
     draft: Name | None = Field(None, description="checkpoint of the draft")
     settings: dict[str, Any] = Field(default_factory=dict, description="the adapter's settings")
@@ -416,7 +418,7 @@ def load(file: str | Path, root: Path = Path()) -> Campaign:
 def _first(error: ValidationError, file: str | Path, model: type[BaseModel]) -> UserError:
     """The first fault that pydantic found, in one line."""
     fault = error.errors()[0]
-    path = [str(part) for part in fault["loc"] if part != "[key]"]
+    path = [str(part) for part in fault["loc"] if not _is_no_key(str(part))]
     path, known = _without_tags(path, model)
     if fault["type"] == "extra_forbidden":
         near = difflib.get_close_matches(path[-1], known, 1)
@@ -424,6 +426,11 @@ def _first(error: ValidationError, file: str | Path, model: type[BaseModel]) -> 
         return UserError("unknown key", file=file, key=".".join(path), cure=cure)
     what = fault["msg"].removeprefix("Value error, ")
     return UserError(what[:1].lower() + what[1:], file=file, key=".".join(path) or None)
+
+
+def _is_no_key(part: str) -> bool:
+    """What pydantic puts into a place beside the keys: which of several types it tried."""
+    return part == "[key]" or part.startswith(("constrained-", "literal["))
 
 
 def _without_tags(path: list[str], model: type[BaseModel]) -> tuple[list[str], list[str]]:

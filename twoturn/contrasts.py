@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -19,6 +19,7 @@ import pyarrow as pa
 from twoturn import cache_check, prefix
 from twoturn.cells import NO_PROMPT
 from twoturn.errors import UserError
+from twoturn.matrix import SeriesLike, engine, sweeps
 from twoturn.stats import best_of, pair_fit, prompts, stacking
 from twoturn.stats.base import CONFIDENCE, Estimate, Refusal, Slot
 from twoturn.stats.drift_curve import Curve, curve
@@ -113,49 +114,6 @@ CURVE_POINTS = 49
 GRAVEST = ("wrong_when_warm", "censored", "row_")
 """Reasons of slots by what they begin with, the gravest first: the speed of a wrong text is none,
 and a censored slot hides how slow its arm is."""
-
-
-class ArmLike(Protocol):
-    """What is needed of an arm of the plan."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def checkpoint(self) -> str: ...
-    @property
-    def server(self) -> str: ...
-    @property
-    def speculation(self) -> str: ...
-    @property
-    def block_size(self) -> int | None: ...
-    @property
-    def draft(self) -> str | None: ...
-    @property
-    def settings(self) -> Mapping[str, Any]: ...
-    @property
-    def args(self) -> Sequence[str]: ...
-    @property
-    def attached(self) -> bool: ...
-
-
-class SeriesLike(Protocol):
-    """What is needed of a series of the plan; `arms` includes the reference and the null arm."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def fingerprint(self) -> str: ...
-    @property
-    def rounds(self) -> int: ...
-    @property
-    def reference(self) -> str: ...
-    @property
-    def null_arm(self) -> str | None: ...
-    @property
-    def arms(self) -> Sequence[ArmLike]: ...
-    @property
-    def metrics(self) -> tuple[str, ...]: ...
-    def order(self, round_number: int, /) -> tuple[str, ...]: ...
 
 
 NullArm = Literal["absent", "passed", "failed", "unchecked"]
@@ -550,15 +508,6 @@ def _group_faults(
 # Sweeps of block sizes ----------------------------------------------------------------------------
 
 
-def sweeps(series: SeriesLike) -> tuple[tuple[str, ...], ...]:
-    """Arms that differ in the block size alone, two or more at a time; never the reference."""
-    groups: dict[Any, list[str]] = {}
-    for arm in series.arms:
-        if arm.block_size is not None and arm.name not in (series.reference, series.null_arm):
-            groups.setdefault((arm.checkpoint, *_engine(arm)[1:]), []).append(arm.name)
-    return tuple(tuple(names) for names in groups.values() if len(names) > 1)
-
-
 def _best_block(
     rows: pd.DataFrame,
     table: pd.DataFrame,
@@ -655,23 +604,17 @@ def squares(series: SeriesLike) -> tuple[Square, ...]:
     if STACKED not in series.metrics:
         return ()
     arms = [arm for arm in series.arms if arm.name != series.null_arm]
-    named = {(arm.checkpoint, _engine(arm)): arm.name for arm in reversed(arms)}
+    named = {(arm.checkpoint, engine(arm)): arm.name for arm in reversed(arms)}
     reference = next(arm for arm in arms if arm.name == series.reference)
     found = []
     for arm in arms:
-        if arm.checkpoint == reference.checkpoint or _engine(arm) == _engine(reference):
+        if arm.checkpoint == reference.checkpoint or engine(arm) == engine(reference):
             continue
-        first = named.get((arm.checkpoint, _engine(reference)))
-        second = named.get((reference.checkpoint, _engine(arm)))
+        first = named.get((arm.checkpoint, engine(reference)))
+        second = named.get((reference.checkpoint, engine(arm)))
         if first is not None and second is not None:
             found.append(Square(reference.name, (first, second), arm.name))
     return tuple(found)
-
-
-def _engine(arm: ArmLike) -> tuple[Any, ...]:
-    """All of an arm but its name and checkpoint, the block size first; as it compares."""
-    settings = repr(sorted(arm.settings.items()))
-    return (arm.block_size, arm.server, arm.speculation, arm.draft, settings, tuple(arm.args))
 
 
 def _stacking(

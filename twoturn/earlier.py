@@ -116,7 +116,7 @@ def _arm(name: str, recipe: Mapping[str, Any]) -> plan.Arm:
         adapter=server["adapter"],
         version=server["version"],
         speculation=recipe["speculation"],
-        block_size=recipe["block_size"],
+        **plan.split_block(recipe["block_size"]),
         draft=plan.canonical(recipe["draft"]) if recipe["draft"] else None,
         settings=recipe["settings"],
         args=tuple(recipe["args"]),

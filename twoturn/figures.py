@@ -23,7 +23,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from twoturn import claims, contrasts, files, i18n
-from twoturn.contrasts import SeriesLike
+from twoturn.matrix import SeriesLike
 from twoturn.numbers import Formatter
 
 GREY = "#777777"

@@ -21,8 +21,9 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
 from twoturn import claims, i18n
-from twoturn.contrasts import SeriesLike, of_series
+from twoturn.contrasts import of_series
 from twoturn.figures import COLOURS, GREY, LEGEND_LINE_IN, STYLE, WIDTH_IN, label, svg
+from twoturn.matrix import SeriesLike
 from twoturn.numbers import Formatter
 from twoturn.stats.base import CONFIDENCE
 from twoturn.stats.verdict import MARGIN, times_as_fast

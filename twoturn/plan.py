@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from twoturn import config
+from twoturn import config, matrix
 
 PROTOCOL = 1  # raise when the meaning of a measured number changes; every series is then new
 GENERATOR = 1  # raise when `workloads` cuts other prompts from the same text
@@ -30,7 +30,7 @@ METRICS: dict[str, tuple[str, ...]] = {
 @dataclass(frozen=True)
 class Arm:
     """One thing that is compared. `version` is its server's, `null` marks the null arm, `attached`
-    a server that the workflow did not start."""
+    a server that the workflow did not start, `adaptive` one that chooses the block itself."""
 
     name: str
     checkpoint: str
@@ -44,6 +44,7 @@ class Arm:
     args: tuple[str, ...]
     null: bool = False
     attached: bool = False
+    adaptive: bool = False
 
     @property
     def slug(self) -> str:
@@ -195,7 +196,7 @@ def _arm(
         adapter=server["adapter"],
         version=server["version"],
         speculation=entry.speculation,
-        block_size=entry.block_size,
+        **split_block(entry.block_size),
         draft=entry.draft,
         settings=entry.settings,
         args=tuple(entry.args),
@@ -204,13 +205,19 @@ def _arm(
     )
 
 
+def split_block(block: int | str | None) -> dict[str, Any]:
+    """A block as a campaign and a recipe hold it, as `matrix.block` joins it again."""
+    adaptive = block == matrix.ADAPTIVE
+    return {"block_size": None if adaptive else block, "adaptive": adaptive}
+
+
 def _arm_recipe(arm: Arm, recipes: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     return {
         "checkpoint": recipes["checkpoints"][arm.checkpoint],
         "draft": recipes["checkpoints"][arm.draft] if arm.draft else None,
         "server": {"name": arm.server, **recipes["servers"][arm.server]},
         "speculation": arm.speculation,
-        "block_size": arm.block_size,
+        "block_size": matrix.block(arm),
         "settings": dict(arm.settings),
         "args": list(arm.args),
     }

@@ -29,6 +29,7 @@ from twoturn.engines.omlx import Omlx
 from twoturn.engines.sglang import SgLang
 from twoturn.engines.vllm import Vllm
 from twoturn.errors import UserError
+from twoturn.matrix import ADAPTIVE
 from twoturn.plan import Arm as PlannedArm
 from twoturn.plan import Plan, Series
 
@@ -160,6 +161,7 @@ def _check_arm(campaign: Campaign, arm: Arm, file: str, where: str) -> None:
             cure=f"it knows {', '.join(engine.modes)}",
         )
     _check_head(engine, arm, file, where)
+    _check_adaptive(engine, arm, file, where)
     if arm.args and campaign.servers[arm.server].attach is not None:
         raise UserError(
             f"{arm.server} already runs, so it takes no arguments",
@@ -180,6 +182,27 @@ def _check_arm(campaign: Campaign, arm: Arm, file: str, where: str) -> None:
             raise UserError(what, file=file, key=key, cure=cure) from None
         what = fault["msg"][:1].lower() + fault["msg"][1:]
         raise UserError(what, file=file, key=key) from None
+
+
+def _check_adaptive(engine: Engine, arm: Arm, file: str, where: str) -> None:
+    """A block that the server shall choose itself, in a mode in which it can."""
+    if arm.block_size != ADAPTIVE:
+        return
+    if arm.speculation not in engine.adaptive:
+        raise UserError(
+            f"{arm.server} does not adapt the block of {arm.speculation}",
+            file=file,
+            key=f"{where}.block_size",
+            cure="name a size, or leave it out for the server's own",
+        )
+    for key, value in engine.adaptive[arm.speculation].items():
+        if arm.settings.get(key, value) != value:
+            raise UserError(
+                f"an adaptive block is {key}: {value}",
+                file=file,
+                key=f"{where}.settings.{key}",
+                cure="leave it out, or name the size of the block",
+            )
 
 
 def _check_head(engine: Engine, arm: Arm, file: str, where: str) -> None:

@@ -12,8 +12,9 @@ what its cache held before, or who else uses it, so no cold claim is made of it.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 from twoturn.config import SPECULATION
 from twoturn.engines.base import Engine, NamedModel, Place, Telemetry
@@ -30,6 +31,7 @@ class Attached(Engine):
     origins = ("attach",)
     mtp_head = "either"
     modes = SPECULATION
+    adaptive: ClassVar[Mapping[str, Mapping[str, Any]]] = {mode: {} for mode in SPECULATION[1:]}
     Settings = NamedModel
 
     def __init__(self, url: str, api_key_env: str | None, reader: Engine) -> None:

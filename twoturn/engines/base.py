@@ -99,6 +99,10 @@ class Engine(Protocol):
     """First version that has a setting, a `<mode>.block_size` or, where earlier ones silently
     decode greedily, a `<mode>.temperature`. What is not here is in every version."""
 
+    adaptive: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    """Modes in which it can choose the block itself (`block_size: adaptive`), each with the
+    settings that make it do so; up to the block that the draft was trained for."""
+
     @property
     def name(self) -> str:
         """As campaign files call it."""
@@ -120,6 +124,11 @@ class Engine(Protocol):
     def telemetry(self, answer: Answer, log: str) -> Telemetry:
         """The server's own figures of one request, from its answer and from what it has written
         to its log since the request was sent."""
+
+
+def asked(engine: Engine, arm: Arm) -> dict[str, Any]:
+    """An arm's settings, with those that `block_size: adaptive` stands for."""
+    return {**arm.settings, **(engine.adaptive[arm.speculation] if arm.adaptive else {})}
 
 
 @runtime_checkable

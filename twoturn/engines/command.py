@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
+from twoturn.config import SPECULATION
 from twoturn.engines.base import Engine, NamedModel, Place, Telemetry, count, find, from_timings
 from twoturn.plan import Arm
 from twoturn.servers import Launch, Running, clean_env
@@ -25,7 +27,8 @@ class Command(Engine):
     name = "command"
     origins = ("command",)
     mtp_head = "either"
-    modes = ("none", "mtp", "dflash", "draft", "ngram")
+    modes = SPECULATION
+    adaptive: ClassVar[Mapping[str, Mapping[str, Any]]] = {mode: {} for mode in SPECULATION[1:]}
     Settings = NamedModel
 
     def __init__(self, command: tuple[str, ...] = ()) -> None:

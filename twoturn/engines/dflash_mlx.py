@@ -17,12 +17,13 @@ on Linux; Qwen3 works.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
 from twoturn import client
-from twoturn.engines.base import Engine, Place, Settings, Telemetry, count, rate
+from twoturn.engines.base import Engine, Place, Settings, Telemetry, asked, count, rate
 from twoturn.engines.counters import Counters, Reading
 from twoturn.plan import Arm
 from twoturn.servers import Launch, Running, clean_env
@@ -42,6 +43,7 @@ class DflashMlx(Engine):
 
     name = "dflash-mlx"
     modes = ("dflash",)
+    adaptive: ClassVar[Mapping[str, Mapping[str, Any]]] = {"dflash": {"verify_mode": "adaptive"}}
     Settings = DflashMlxSettings
 
     def __init__(self) -> None:
@@ -49,7 +51,7 @@ class DflashMlx(Engine):
         self.last_request: dict[str, Any] = {}
 
     def launch(self, arm: Arm, place: Place) -> Launch:
-        chosen = self.Settings.model_validate(arm.settings)
+        chosen = self.Settings.model_validate(asked(self, arm))
         model = place.models[arm.checkpoint]
         program = str(place.python.with_name("dflash")) if place.python else "dflash"
         argv = [

@@ -4,14 +4,17 @@ What it reports, in `timings` of the last chunk: `draft_rounds` verify rounds, `
 `draft_n_accepted` accepted tokens of this request, `cache_n` cached prompt tokens, `prompt_ms` and
 `predicted_per_second`. A round is one forward pass of the target, so S = draft_rounds; without a
 draft every token after the first is one. Where a stop falls inside an accepted block,
-`draft_n_accepted` counts past it. The block of dflash adapts between rounds: draft_n/draft_rounds
-is what was really drafted. It does not tell queueing or template time. `/health` tells the model
-and whether the prefix cache (APC) is on. Its version is what is installed in its environment.
+`draft_n_accepted` counts past it. The block of dflash always adapts between rounds, between 4 (or
+what was asked for, if that is less) and what was asked for, without which it is the draft's trained
+block: draft_n/draft_rounds is what was really drafted. That of a Qwen3.5 MTP head does not adapt.
+It does not tell queueing or template time. `/health` tells the model and whether the prefix cache
+(APC) is on. Its version is what is installed in its environment.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from pydantic import Field
 
@@ -43,6 +46,7 @@ class MlxVlm(Engine):
 
     name = "mlx-vlm"
     modes = ("none", "mtp", "dflash")
+    adaptive: ClassVar[Mapping[str, Mapping[str, Any]]] = {"dflash": {}}
     Settings = MlxVlmSettings
 
     def launch(self, arm: Arm, place: Place) -> Launch:

@@ -51,7 +51,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from twoturn import client, servers
-from twoturn.engines.base import Engine, Place, Settings, Telemetry, count, rate
+from twoturn.engines.base import Engine, Place, Settings, Telemetry, asked, count, rate
 from twoturn.plan import Arm
 from twoturn.servers import Launch, Running, clean_env
 from twoturn.stream import Answer
@@ -95,6 +95,9 @@ class Omlx(Engine):
     modes = ("none", "mtp", "dflash")
     origins = ("executable",)
     mtp_head = "target"
+    adaptive: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "dflash": {"dflash_verify_mode": "adaptive"}
+    }
     since: ClassVar[Mapping[str, str]] = {
         "hot_cache_write_through": "0.6.3",
         "dflash.block_size": "0.6.0",
@@ -103,7 +106,7 @@ class Omlx(Engine):
     Settings = OmlxSettings
 
     def launch(self, arm: Arm, place: Place) -> Launch:
-        chosen = self.Settings.model_validate(arm.settings)
+        chosen = self.Settings.model_validate(asked(self, arm))
         key = secrets.token_urlsafe(24)
         base, ssd = place.folder / "base", place.folder / "ssd"
         base.mkdir(mode=0o700)
@@ -146,7 +149,7 @@ class Omlx(Engine):
                 for name, one in _objects(pages["status"].get("custom_kernels")).items()
             },
         }
-        wanted = _wanted(self.Settings.model_validate(arm.settings), arm)
+        wanted = _wanted(self.Settings.model_validate(asked(self, arm)), arm)
         if said["loaded_as"] is not None:  # a line at load may be missing: each request is proved
             wanted["loaded_as"] = arm.speculation
         if said["hot_cache_bytes"] is None and wanted.get("hot_cache_bytes") == 0:

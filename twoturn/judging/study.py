@@ -98,6 +98,7 @@ class Arm:
     settings: Mapping[str, Any] = field(default_factory=dict)
     args: Sequence[str] = ()
     attached: bool = False
+    adaptive: bool = False
 
 
 @dataclass(frozen=True)
