@@ -17,6 +17,9 @@ import pyarrow.parquet as pq
 
 from twoturn import (
     article,
+    block_curve,
+    blocks,
+    by_kind,
     campaign,
     cells,
     claims,
@@ -24,6 +27,7 @@ from twoturn import (
     contrasts,
     figures,
     forest,
+    kind_dots,
     plan,
     turns,
     weights,
@@ -85,10 +89,14 @@ def tell(folder: Path, into: Path) -> None:
     claimed = claims.from_contrasts(compared, loaded.plan.series)
     (into / "figures").mkdir(parents=True, exist_ok=True)
     for series in loaded.plan.series:
+        mine = rows[rows["series"] == series.name]
+        of_series = contrasts.of_series(compared.to_pylist(), series)
         drawn = {
             "slots": (figures.draw, figures.slot_data(rows, series)),
             "forest": (forest.draw, forest.forest_data(compared, series)),
             "turns": (turns.draw, turns.turn_data(rows, series)),
+            "blocks": (block_curve.draw, blocks.curve(mine, of_series, series)),
+            "kinds": (kind_dots.draw, by_kind.acceptance(mine, series)),
         }
         for kind in series.pictures:
             pictures = [into / picture(kind, series, one) for one in loaded.plan.languages]

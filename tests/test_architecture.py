@@ -16,7 +16,7 @@ PACKAGE = Path(__file__).parents[1] / "twoturn"
 # A module may import from the layers above its own line of this table only.
 LAYERS = """
 files
-errors privacy hashes
+errors privacy hashes texts
 i18n
 config matrix
 checkpoints gguf_model ledger
@@ -55,12 +55,15 @@ contrasts
 claim_kinds
 claims
 numbers
+blocks by_kind
 figures
 forest turns
+block_curve kind_dots
 article.turns
 article.data article.view
 article.series article.conditions
 article.published article.settled article.upstream
+article.blocks article.kinds
 article.sections
 article
 page
@@ -89,7 +92,17 @@ MEASURING = {
 ANALYSIS = {
     *("stats", "earlier", "cache_check", "contrasts", "claim_kinds", "claims"),
     *("judging", "judge", "rounds", "numbers", "i18n", "sources", "published"),
-    *("figures", "forest", "turns", "article", "page"),
+    *(
+        "figures",
+        "forest",
+        "turns",
+        "blocks",
+        "by_kind",
+        "block_curve",
+        "kind_dots",
+        "article",
+        "page",
+    ),
 }
 NETWORK = {"httpx", "socket", "http", "urllib", "requests", "aiohttp", "ssl", "asyncio", "uv"}
 MAY = {

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 from babel.messages import extract
 
-from twoturn import claim_kinds, claims, config, contrasts, forest, numbers
+from twoturn import claim_kinds, claims, config, contrasts, forest, matrix, numbers
 from twoturn.article.view import View
 from twoturn.errors import UserError
 from twoturn.stats.verdict import Verdict
@@ -213,7 +213,8 @@ def test_warnings_and_published_figures_are_carried_along() -> None:
 
 def test_every_placeholder_can_be_filled() -> None:
     every = " ".join(f"{{{name}}}" for name in claim_kinds.FIELDS)
-    row = {**dict.fromkeys(claims.SCHEMA.names), "metric": "", "msgid": every, "arms": []}
+    row = {**dict.fromkeys(claims.SCHEMA.names), "metric": "", "msgid": every}
+    row |= {"arms": [], "blocks": []}
     assert set(claims.sentence_fields(row)) == set(claim_kinds.FIELDS)
 
 
@@ -340,7 +341,7 @@ def best_of(series: Series, cells: pd.DataFrame) -> tuple[dict[str, Any], dict[s
 def test_the_best_block_is_chosen_on_some_rounds_and_told_from_others() -> None:
     """Block-sweep shape: chosen by speed on other rounds, however accept length rises."""
     series = sweep_of()
-    assert contrasts.sweeps(series) == (("b2", "b4", "b8"),)
+    assert matrix.sweeps(series) == (("b2", "b4", "b8"),)
     cells = cells_of(series, decode=SPEEDS, drift=-0.3)
     cells["accept_length"] = cells["arm"].map({"b2": 1.8, "b4": 2.9, "b8": 4.2})
     row, claim = best_of(series, cells)
@@ -356,7 +357,52 @@ def test_the_best_block_is_chosen_on_some_rounds_and_told_from_others() -> None:
         "decode speed: of b2 and b4 and b8, which differ in block size alone, b4 was chosen on one "
         "part of the rounds; on the others it is faster than plain, 1.4"
     )
-    assert claim["section"] == "chat"
+    assert claim["section"] == "blocks"
+
+
+def beside(series: Series, cells: pd.DataFrame) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """The contrasts with the chosen block size, and what is claimed of them."""
+    table = contrasts.from_cells(cells, [series])
+    rows = [one for one in table.to_pylist() if one["metric"].startswith("beside_best:")]
+    (claim,) = (
+        one
+        for one in claims.from_contrasts(table, [series]).to_pylist()
+        if "/beside_best:" in one["claim"]
+    )
+    return rows, claim
+
+
+def test_block_sizes_that_cannot_be_told_apart_are_named() -> None:
+    series = sweep_of()
+    rows, claim = beside(series, cells_of(series, decode=SPEEDS | {"b8": 1.39}, drift=-0.3))
+    assert [(row["arm"], row["reference"], row["rounds"]) for row in rows] == [
+        (arm, "b4", 4) for arm in ("b2", "b8")
+    ]
+    assert rows[0]["verdict"] == "slower"
+    assert (claim["verdict"], claim["arms"], claim["blocks"]) == ("alike", ["b8"], ["4", "8"])
+    assert View("en").claim(claim) == (
+        "Decode speed: the blocks 4 and 8 are not told apart; on the rounds that did not choose, "
+        "`b8` cannot be called slower than `b4`."
+    )
+
+
+def test_a_block_size_that_is_ahead_of_all_others_stands_alone() -> None:
+    series = sweep_of()
+    _, claim = beside(series, cells_of(series, decode=SPEEDS | {"b2": 0.9}, drift=-0.3))
+    assert (claim["verdict"], claim["arms"], claim["blocks"]) == ("apart", ["b2", "b8"], ["4"])
+    assert View("pl").claim(claim).startswith("Prędkość dekodowania: na rundach")
+
+
+def test_an_adaptive_block_is_one_of_the_sweep() -> None:
+    series = sweep_of()
+    arms = tuple(replace(arm, adaptive=arm.name == "own_choice") for arm in series.arms)
+    series = replace(series, arms=arms)
+    assert matrix.sweeps(series) == (("b2", "b4", "b8", "own_choice"),)
+    assert list(matrix.sweep_names(series)) == ["one + mtp"]
+    _, claim = beside(series, cells_of(series, decode=SPEEDS | {"own_choice": 1.4}))
+    assert claim["blocks"] == ["4", "adaptive"]
+    assert View("en").blocks(["4", "5", "6", "adaptive"]) == "4–6 and adaptive"
+    assert View("pl").blocks([4, None, "adaptive"]) == "4 i adaptacyjny"
 
 
 def test_the_best_of_bad_blocks_is_slower_and_a_time_is_turned() -> None:

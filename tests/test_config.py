@@ -134,7 +134,7 @@ def test_unknown_key(data: Data, path: str, value: Any, line: str) -> None:
         (
             f"{FIRST}.workload.turns",
             2,
-            f"{FIRST}.workload.turns: unknown key; known keys: kind, max_tokens",
+            f"{FIRST}.workload.turns: unknown key; known keys: kind, kinds, max_tokens",
         ),
         (
             "series.second.workload.turns",

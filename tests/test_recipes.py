@@ -278,6 +278,16 @@ def test_what_is_missing(
     assert refused(tree, data) == line
 
 
+def test_a_kind_of_prompts_that_the_text_does_not_have(tree: Tree, data: Data) -> None:
+    data["series"]["first"]["workload"]["kinds"] = ["code", "verse"]
+    start = "campaign.yaml: series.first.workload.kinds: the text texts/words.txt has no section of"
+    assert refused(tree, data) == (
+        f"{start} the kind 'code'; begin its sections with a line such as `kind: code`"
+    )
+    (tree.root / "texts/words.txt").write_text("kind: code\nx = 1\fkind: prose\nIt was.")
+    assert refused(tree, data) == f"{start} the kind 'verse'; it has code, prose"
+
+
 def test_a_missing_text(tree: Tree, data: Data) -> None:
     (tree.root / "texts/words.txt").unlink()
     assert refused(tree, data) == (

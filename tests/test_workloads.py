@@ -13,6 +13,7 @@ from twoturn import tokens, workloads
 from twoturn.config import Chat, Conversation
 from twoturn.messages import as_sent
 from twoturn.stream import Answer, Channel, TokenChunk
+from twoturn.texts import kinds, prompt_kind, prompt_name, sections
 from twoturn.workloads import Dialogue, dialogues, nonce
 
 ROOT = Path(__file__).parents[1]
@@ -28,6 +29,34 @@ def made(key: str = "01", text: str = TEXT, /, **workload: Any) -> list[Dialogue
 
 
 NONCE = 10  # letters
+KINDS = (ROOT / "texts/kinds.txt").read_text(encoding="utf-8")
+
+
+def test_prompts_of_a_kind_are_cut_from_its_sections_alone() -> None:
+    wanted = {"kinds": ["code", "repeat"], "prompts": 2, "prompt_tokens": 96}
+    found = made("01", KINDS, **wanted)
+    assert [one.prompt_id for one in found] == ["code-1", "code-2", "repeat-1", "repeat-2"]
+    assert [one.prompt_tokens for one in found] == [96] * 4
+    starts = [bare(one)[0][:40] for one in found]
+    assert len(set(starts)) == 4
+    for start, kind in zip(starts, ("code", "code", "repeat", "repeat"), strict=True):
+        assert any(section.startswith(start) for section in sections(KINDS, kind))
+    assert len({texts(one)[0][:NONCE] for one in found}) == 4
+    again = made("02", KINDS, **wanted)
+    assert [bare(one)[0][:40] for one in again] == starts
+
+
+def test_the_shipped_kinds_are_all_there_and_no_section_says_its_kind() -> None:
+    assert kinds(KINDS) == ["code", "prose", "chat", "structured", "repeat"]
+    for kind in kinds(KINDS):
+        assert len(found := sections(KINDS, kind)) >= 3
+        assert not any("kind:" in section for section in found)
+    assert kinds(TEXT) == []
+
+
+def test_a_kind_is_told_from_its_prompts() -> None:
+    assert [prompt_kind(prompt_name(2, kind)) for kind in ("code", "a-b")] == ["code", "a-b"]
+    assert prompt_name(3) == "p3"
 
 
 def texts(dialogue: Dialogue) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ FILE = Path(__file__).resolve().parent.parent / "workflow" / "claims.yaml"
 FIELDS = (
     *("arm", "arms", "reference", "series", "metric", "measure", "reason"),
     *("effect", "second_effect", "low", "high", "share", "share_low", "share_high"),
-    *("confidence", "margin", "rounds", "prompts", "date", "versions", "fingerprint"),
+    *("confidence", "margin", "rounds", "prompts", "date", "versions", "fingerprint", "blocks"),
 )
 """Placeholders of sentences. `metric` is the contrast's own, `measure` what it is about: of
 `prompts:ttft_s` the time to the first token."""
@@ -33,6 +33,7 @@ WANTED: dict[str, tuple[str, ...]] = {
         ("decode_tok_s", "prefill_tok_s", "ttft_s", "turn2_ttft_s", "conversation_s"), EVERY
     ),
     **dict.fromkeys(("accept_length", "stacking", "best_block", "prompts"), EVERY),
+    "beside_best": ("alike", "apart"),
     "earlier": ("faster", "slower", "same", "unresolved", "invalid"),
     "trade": ("faster", "slower"),
     "null_arm": ("passed", "failed", "unchecked", "absent"),
@@ -43,7 +44,7 @@ WANTED: dict[str, tuple[str, ...]] = {
 }
 """Kind of claim → the verdicts that it needs a sentence for."""
 
-SECTIONS = ("workload", "decision", "reading", "stacking")
+SECTIONS = ("workload", "decision", "reading", "stacking", "blocks")
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,9 @@ import pyarrow as pa
 
 from twoturn import claim_kinds, config
 from twoturn.claim_kinds import kind_of, placeholders
-from twoturn.contrasts import BEST_BLOCK, PROMPTS, null_arm_state, squares
+from twoturn.contrasts import BESIDE_BEST, BEST_BLOCK, PROMPTS, null_arm_state, squares
 from twoturn.contrasts import of_series as contrasts_of
-from twoturn.matrix import SeriesLike, sweeps
+from twoturn.matrix import SeriesLike, block, sweeps
 from twoturn.stats.base import CONFIDENCE
 from twoturn.stats.verdict import MARGIN, STACKING, Verdict, times_as_fast
 
@@ -50,6 +50,7 @@ SCHEMA = pa.schema(
         pa.field("reason", pa.string()),
         pa.field("warnings", pa.list_(pa.string()), nullable=False),
         pa.field("arms", pa.list_(pa.string()), nullable=False),
+        pa.field("blocks", pa.list_(pa.string()), nullable=False),
     ],
     metadata={"schema_version": "1"},
 )
@@ -57,9 +58,10 @@ SCHEMA = pa.schema(
 
 claim: `series/metric/arm`, `series/trade/arm`, `series/null_arm`, `series/headline`, and
     `series/earlier/metric/arm` of a measurement with other versions than today's.
-section: decision | reading | conversation | chat | stacking.
+section: decision | reading | conversation | chat | stacking | blocks.
 verdict: that of the contrast; `trade` for a trade; that of its arms for a headline;
-    passed | failed | unchecked | absent for a null arm.
+    passed | failed | unchecked | absent for a null arm; of the other block sizes beside the chosen
+    one apart, or alike where one of them cannot be called slower.
 ratio, ci_low, ci_high: arm ÷ reference, as in the contrast; measured_value: "times as fast".
 effect (≥ 1): how many times as fast the faster of the two is (faster, slower, trade).
 second_effect (≥ 1): the same for decoding, in a trade.
@@ -67,15 +69,17 @@ missed_low, missed_high: "times as fast" that an unresolved contrast leaves open
     that passed, how far its intervals reach.
 reason: the code of a claim without numbers; warnings: the codes of a contrast with numbers.
 arms: the arms that a headline names; of a claim about stacking the two with one change each; of
-    one about block sizes those it was chosen from.
+    one about block sizes those it was chosen from; of those beside the chosen one the arms that
+    cannot be called slower, or, where there are none, all of them.
+blocks: the blocks of the arms that may be as good as the chosen one, its own among them.
 prompts: how many a claim about prompts like these rests on.
 measured_on: JSON of what an earlier measurement was made with: date, versions, fingerprint.
 """
 
-Kind = Literal["ratio", "percent", "name", "names", "metric", "reason", "count", "date"]
+Kind = Literal["ratio", "percent", "name", "names", "metric", "reason", "count", "date", "blocks"]
 """How a formatter treats a value: ratio 1.35 without a sign, percent 0.99 as 99 %, name as it is,
 names a tuple joined by the language's "and", metric and reason through METRICS and REASONS, date a
-`datetime.date`."""
+`datetime.date`, blocks a tuple of sizes and `matrix.ADAPTIVE`, as texts."""
 
 
 def N_(message: str) -> str:
@@ -154,6 +158,8 @@ WARNINGS = {
 }
 """Warning codes of valid contrasts in words."""
 
+ADAPTIVE_BLOCK = N_("adaptive")
+
 HEADLINES = ("conversation_s", "decode_tok_s")
 """Metrics that decide a series, the first of them that it has."""
 
@@ -192,8 +198,9 @@ def _series_claims(own: list[Row], series: SeriesLike) -> list[Row]:
     """What today's contrasts of one series say."""
     if not own:
         return []
-    readers = [row for row in own if row["arm"] != series.null_arm]
-    found = [_single(row, series) for row in readers]
+    beside = [row for row in own if kind_of(row["metric"]) == BESIDE_BEST]
+    readers = [row for row in own if row["arm"] != series.null_arm and row not in beside]
+    found = [claim for row in readers for claim in _with_others(row, beside, series)]
     found += [trade for arm in series.arms if (trade := _trade(readers, series, arm.name))]
     found.append(_null_arm(own, series, null_arm_state(own, series)))
     if readers:
@@ -215,6 +222,7 @@ def _claim(kind: str, verdict: str, claim: str, rests_on: list[Row], series: Ser
         "contrasts": [contrast_id(row) for row in rests_on],
         "warnings": [],
         "arms": [],
+        "blocks": [],
     }
 
 
@@ -268,6 +276,29 @@ def _single(contrast: Row, series: SeriesLike) -> Row:
         **_numbers(contrast),
         "arms": among.get(contrast["arm"], ()),
     }
+
+
+def _with_others(contrast: Row, beside: list[Row], series: SeriesLike) -> list[Row]:
+    """The claim of one contrast; of a chosen block size also what the others are beside it."""
+    claim = _single(contrast, series)
+    if kind_of(contrast["metric"]) != BEST_BLOCK:
+        return [claim]
+    others = [
+        row for row in beside if row["reference"] == contrast["arm"] and row["ratio"] is not None
+    ]
+    if not others:
+        return [claim]
+    alike = [row["arm"] for row in others if row["verdict"] != Verdict.SLOWER]
+    verdict = "alike" if alike else "apart"
+    name = f"{others[0]['metric']}/{contrast['arm']}"
+    blocks = {arm.name: str(block(arm)) for arm in series.arms}
+    told = {
+        "arm": contrast["arm"],
+        "arms": alike or [row["arm"] for row in others],
+        "blocks": [blocks[arm] for arm in claim["arms"] if arm in (contrast["arm"], *alike)],
+        "rounds": others[0]["rounds"],
+    }
+    return [claim, {**_claim("beside_best", verdict, name, others, series), **told}]
 
 
 def _is_earlier(row: Row, series: SeriesLike) -> bool:
@@ -358,6 +389,7 @@ def sentence_fields(row: Mapping[str, Any]) -> dict[str, tuple[Kind, Any]]:
         "reference": ("name", row["reference"]),
         "series": ("name", row["series"]),
         "arms": ("names", tuple(row["arms"])),
+        "blocks": ("blocks", tuple(row["blocks"])),
         "metric": ("metric", row["metric"]),
         "measure": ("metric", measure_of(row["metric"])),
         "effect": ("ratio", row["effect"]),

@@ -206,12 +206,32 @@ class _Workload(_Strict):
     temperature: float = Field(0.0, ge=0, le=2)
     seed: int = Field(7, ge=0, description="of the prompts, the nonces and the order of arms")
 
+    @property
+    def dialogues(self) -> int:
+        """How many chats or conversations one cell holds."""
+        return self.prompts
+
 
 class Chat(_Workload):
     """One request and its answer, for each of several prompts."""
 
     kind: Literal["chat"]
     turns: ClassVar[int] = 1
+    kinds: list[Name] | None = Field(
+        None,
+        min_length=1,
+        description="kinds of prompts: `prompts` of each, from the sections of `text` of that kind",
+    )
+
+    @model_validator(mode="after")
+    def _each_kind_once(self) -> Self:
+        if self.kinds is not None and len(set(self.kinds)) < len(self.kinds):
+            raise ValueError("kinds: one stands twice")
+        return self
+
+    @property
+    def dialogues(self) -> int:
+        return self.prompts * len(self.kinds or ("",))
 
 
 class Conversation(_Workload):

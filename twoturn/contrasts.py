@@ -65,11 +65,15 @@ product. It has no cross-check and no drift of its own.
 A row of `best_block:<metric>` is about a sweep (`sweeps`): `arm` is the block size that one part of
 the rounds chose, all numbers are those of the other part, which `rounds` counts.
 
+A row of `beside_best:<metric>` follows for every other arm of that sweep: `reference` is the chosen
+arm, and the rounds are those that did not choose.
+
 A row of `prompts:<metric>` is about prompts like these: one ratio per prompt, `df` is their number
 less one.
 """
 
 BEST_BLOCK = "best_block"
+BESIDE_BEST = "beside_best"
 PROMPTS = "prompts"
 
 SLOT_COLUMNS = ["series", "metric", "arm", "round", "session_id", "time_s", "value", "reason"]
@@ -388,7 +392,8 @@ def _series_contrasts(cells: pd.DataFrame, series: SeriesLike) -> list[dict[str,
         for arm in series.arms
         if arm.name != series.reference
     ]
-    found += [_best_block(rows, table, series, sweep, fault) for sweep in sweeps(series)]
+    for sweep in sweeps(series):
+        found += _best_block(rows, table, series, sweep, fault)
     found += [_stacking(rows, table, series, square, fault) for square in squares(series)]
     found += [more for one in found if (more := _for_prompts(rows, series, one)) is not None]
     suspects = cache_check.suspects(cells[cells["series"] == series.name])
@@ -443,7 +448,8 @@ def _contrast(
 def compared(head: Mapping[str, Any], slots: Sequence[Slot]) -> dict[str, Any]:
     """One row of SCHEMA about the slots of two arms; `head` names series, metric and arms."""
     arm, reference = head["arm"], head["reference"]
-    result = compare(slots, metric=head["metric"], arm=arm, reference=reference)
+    metric = head["metric"].rpartition(":")[2]
+    result = compare(slots, metric=metric, arm=arm, reference=reference)
     if result.estimate is None or result.check is None:
         return without_numbers(head, result.verdict, result.warnings)
     return {
@@ -514,22 +520,22 @@ def _best_block(
     series: SeriesLike,
     sweep: tuple[str, ...],
     fault: str | None,
-) -> dict[str, Any]:
-    """One row of SCHEMA: the block size that is best on the metric that decides the series.
+) -> list[dict[str, Any]]:
+    """The block size that is best on the metric that decides the series, and the others beside it.
 
     The arm that looks best among k owes part of that to luck. So it is chosen on one part of the
-    rounds and its ratio is that of the others (`stats.best_of`). Without a choice, the first arm
-    of the sweep stands for all.
+    rounds and its ratio is that of the others (`stats.best_of`), as are the ratios of the other
+    arms to it. Without a choice, the first arm of the sweep stands for all.
     """
     metric = series.metrics[0]
     head = _head(series, f"{BEST_BLOCK}:{metric}", sweep[0])
     mine = table[(table["metric"] == metric) & table["arm"].isin([*sweep, series.reference])]
     if fault is not None:
-        return without_numbers(head, Verdict.INVALID, (fault,))
+        return [without_numbers(head, Verdict.INVALID, (fault,))]
     if set(mine["arm"]) != {*sweep, series.reference}:
-        return without_numbers(head, Verdict.NOT_MEASURED, ())
+        return [without_numbers(head, Verdict.NOT_MEASURED, ())]
     if reasons := _group_faults(rows, mine, series, metric, sweep):
-        return without_numbers(head, Verdict.INVALID, reasons)
+        return [without_numbers(head, Verdict.INVALID, reasons)]
     choice = best_of.choose(
         as_slots(mine),
         arms=sweep,
@@ -539,14 +545,31 @@ def _best_block(
     if isinstance(choice, Refusal):
         few = choice.reason == "too_few_rounds"
         reason = "too_few_to_choose" if few else choice.reason
-        return without_numbers(head, Verdict.INVALID, (reason,))
-    return {
+        return [without_numbers(head, Verdict.INVALID, (reason,))]
+    best = {
         **_head(series, f"{BEST_BLOCK}:{metric}", choice.arm),
         **_told(choice.estimate, choice.check),
         "rounds": len(choice.reported_on),
         "verdict": str(judge(metric, choice.estimate, choice.check)),
         "warnings": list(choice.estimate.warnings),
     }
+    left = mine[mine["round"].isin(choice.reported_on)]
+    return [
+        best,
+        *(
+            _beside_best(left, series, metric, arm, choice.arm)
+            for arm in sweep
+            if arm != choice.arm
+        ),
+    ]
+
+
+def _beside_best(
+    left: pd.DataFrame, series: SeriesLike, metric: str, arm: str, chosen: str
+) -> dict[str, Any]:
+    """One row of SCHEMA: an arm of a sweep against the chosen one."""
+    head = {**_head(series, f"{BESIDE_BEST}:{metric}", arm), "reference": chosen}
+    return compared(head, as_slots(left[left["arm"].isin([arm, chosen])]))
 
 
 # Prompts like these -------------------------------------------------------------------------------

@@ -114,7 +114,7 @@ def draw(data: pd.DataFrame, series: SeriesLike, language: str) -> str:
         last = panels[-1]
         last.set_xscale("log")
         last.set_xlim(low, high)
-        last.xaxis.set_major_locator(FixedLocator(_ticks(low, high)))
+        last.xaxis.set_major_locator(FixedLocator(ticks(low, high)))
         last.xaxis.set_minor_locator(NullLocator())
         last.xaxis.set_major_formatter(FuncFormatter(lambda value, _: number.short(value)))
         last.set_xlabel(
@@ -195,7 +195,7 @@ def _range(data: pd.DataFrame) -> tuple[float, float]:
     return low / edge, high * edge
 
 
-def _ticks(low: float, high: float) -> list[float]:
+def ticks(low: float, high: float) -> list[float]:
     """Round numbers within the axis."""
     if high / low < LINEAR_SPAN:
         ticks = [float(tick) for tick in MaxNLocator(7).tick_values(low, high)]

@@ -84,6 +84,19 @@ def sweeps(series: Compared) -> tuple[tuple[str, ...], ...]:
     return tuple(tuple(names) for names in groups.values() if len(names) > 1)
 
 
+def sweep_names(series: Compared) -> dict[str, tuple[str, ...]]:
+    """Sweeps by what their arms have in common: server and mode, and what else tells them apart."""
+    arms = {arm.name: arm for arm in series.arms}
+    found = sweeps(series)
+    firsts = [arms[sweep[0]] for sweep in found]
+    names = [[arm.server, arm.speculation] for arm in firsts]
+    rest = [(arm.checkpoint, arm.draft or "", *_switched(arm)) for arm in firsts]
+    if len(set(map(tuple, names))) < len(names):
+        for name, words in zip(names, rest, strict=True):
+            name += [word for at, word in enumerate(words) if len({one[at] for one in rest}) > 1]
+    return {" + ".join(filter(None, name)): sweep for name, sweep in zip(names, found, strict=True)}
+
+
 def switches(series: Compared) -> tuple[str, ...]:
     """Arms that differ from the reference in settings or arguments of the server alone."""
     reference = next(arm for arm in series.arms if arm.name == series.reference)
@@ -104,5 +117,5 @@ def _mode(arm: ArmLike) -> tuple[Any, ...]:
     return (arm.server, arm.speculation, arm.draft)
 
 
-def _switched(arm: ArmLike) -> tuple[Any, ...]:
-    return (repr(sorted(arm.settings.items())), tuple(arm.args))
+def _switched(arm: ArmLike) -> tuple[str, str]:
+    return (repr(sorted(arm.settings.items())), repr(tuple(arm.args)))

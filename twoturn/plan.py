@@ -83,7 +83,19 @@ class Series:
     @property
     def pictures(self) -> tuple[str, ...]:
         """Kinds of pictures that show something of it; their files are KIND_SERIES_LANGUAGE.svg."""
-        return ("slots", "forest", *(["turns"] if "turn2_ttft_s" in self.metrics else []))
+        shown = {
+            "turns": "turn2_ttft_s" in self.metrics,
+            "blocks": matrix.sweeps(self),
+            "kinds": self.prompt_kinds,
+        }
+        return ("slots", "forest", *(kind for kind, some in shown.items() if some))
+
+    @property
+    def prompt_kinds(self) -> tuple[str, ...]:
+        """The kinds of prompts that arms with speculation are sent, if its workload has any."""
+        kinds = self.workload.kinds if isinstance(self.workload, config.Chat) else None
+        speculates = any(arm.speculation != "none" for arm in self.arms)
+        return tuple(kinds or ()) if speculates else ()
 
     def arm(self, name: str) -> Arm:
         return next(arm for arm in self.arms if arm.name == name)
@@ -175,7 +187,7 @@ def _series(
         "machine": dict(facts),
         "workload": {
             # A decoy is sent when a cell has nothing more to time.
-            **entry.workload.model_dump(exclude={"text", "decoy"}),
+            **entry.workload.model_dump(exclude={"text", "decoy"}, exclude_none=True),
             "text_sha256": recipes["texts"][entry.workload.text],
             "generator": GENERATOR,
         },

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from twoturn import making, privacy
-from twoturn.config import Campaign, Checkpoint, Server
+from twoturn.config import Campaign, Chat, Checkpoint, Server
 from twoturn.errors import UserError
 from twoturn.hashes import Hashes, folder_digest, sha256_file
+from twoturn.texts import kinds
 
 Recipe = dict[str, Any]
 # Servers that come inside a package of another name.
@@ -110,6 +111,20 @@ def checkpoint(
     )
 
 
+def _check_kinds(workload: Chat, text: str, file: str, key: str) -> None:
+    """Every kind of prompts has a section in the text. Raises UserError."""
+    for kind in workload.kinds or ():
+        if kind not in (there := kinds(text)):
+            raise UserError(
+                f"the text {workload.text} has no section of the kind {kind!r}",
+                file=file,
+                key=key,
+                cure=f"it has {', '.join(there)}"
+                if there
+                else f"begin its sections with a line such as `kind: {kind}`",
+            )
+
+
 def collect(campaign: Campaign, file: str, root: Path, lock: Mapping[str, Any]) -> Recipe:
     """All recipes of a campaign: {"texts": …, "servers": …, "checkpoints": …}. Raises UserError."""
     hashes = Hashes(root)
@@ -134,6 +149,8 @@ def collect(campaign: Campaign, file: str, root: Path, lock: Mapping[str, Any]) 
                 key=f"series.{name}.workload.text",
                 cure="name a text file in UTF-8",
             )
+        if isinstance(series.workload, Chat):
+            _check_kinds(series.workload, whole, file, f"series.{name}.workload.kinds")
         texts[series.workload.text] = sha256_file(path)
     arms = [arm for series in campaign.series.values() for arm in series.arms.values()]
     used_servers = {arm.server for arm in arms}

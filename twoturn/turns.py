@@ -19,8 +19,8 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from twoturn import i18n
-from twoturn.contrasts import SeriesLike
 from twoturn.figures import COLOURS, GREY, LEGEND_LINE_IN, STYLE, WIDTH_IN, label, svg
+from twoturn.matrix import SeriesLike
 from twoturn.numbers import Formatter
 
 COLUMNS = ["arm", "round", "turn", "ttft_s", "prompt_tokens", "cached_tokens", "new_tokens"]

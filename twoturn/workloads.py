@@ -17,9 +17,9 @@ from twoturn.config import Chat, Conversation, Workload
 from twoturn.errors import UserError
 from twoturn.messages import Messages, message
 from twoturn.stream import Answer
+from twoturn.texts import prompt_name, sections
 from twoturn.tokens import ChatTokenizer
 
-SECTION = "\f"  # form feed between the sections of a text
 FILLERS = (".", "\n", "x")  # one token each in any vocabulary, at least one of them after any text
 CHARACTERS_PER_TOKEN = 4  # where no tokenizer is known
 
@@ -39,29 +39,43 @@ def dialogues(
     workload: Workload, text: str, tokenizer: ChatTokenizer | None, nonce_key: str
 ) -> list[Dialogue]:
     """The dialogues of one cell. Texts depend on the seed alone, nonces on `nonce_key` too."""
-    sections = [section.strip() for section in text.split(SECTION) if section.strip()]
+    kinds = workload.kinds if isinstance(workload, Chat) else None
+    wanted = [(kind, index) for kind in kinds or (None,) for index in range(workload.prompts)]
     return [
-        _dialogue(workload, sections, tokenizer, index, nonce_key)
-        for index in range(workload.prompts)
+        _dialogue(
+            workload,
+            _shuffled(workload.seed, sections(text, kind), kind, index),
+            tokenizer,
+            prompt_name(index + 1, kind),
+            nonce(workload.seed, nonce_key, place),
+        )
+        for place, (kind, index) in enumerate(wanted)
     ]
+
+
+def _shuffled(seed: int, found: Sequence[str], kind: str | None, index: int) -> list[str]:
+    """The sections in the order in which a prompt is cut from them. Those of a kind are few and
+    begin with what is asked for, so each prompt begins with another one."""
+    shuffled = list(found)
+    random.Random(f"{seed}/{index}" if kind is None else f"{seed}/{kind}").shuffle(shuffled)
+    first = index % len(shuffled) if kind else 0
+    return shuffled[first:] + shuffled[:first]
 
 
 def _dialogue(
     workload: Workload,
-    sections: Sequence[str],
+    ordered: Sequence[str],
     tokenizer: ChatTokenizer | None,
-    index: int,
-    nonce_key: str,
+    prompt_id: str,
+    start: str,
 ) -> Dialogue:
-    shuffled = list(sections)
-    random.Random(f"{workload.seed}/{index}").shuffle(shuffled)
-    source = _Source("\n\n".join(shuffled), tokenizer)
-    first = source.first(nonce(workload.seed, nonce_key, index), workload.prompt_tokens)
+    source = _Source("\n\n".join(ordered), tokenizer)
+    first = source.first(start, workload.prompt_tokens)
     each = workload.turn_tokens if workload.kind == "conversation" else 0
     later = [source.next(each) for _ in range(workload.turns - 1)]
     count = tokenizer.count([{"role": "user", "content": first}]) if tokenizer else None
     turns = tuple((message("user", text),) for text in (first, *later))
-    return Dialogue(f"p{index + 1}", turns, count)
+    return Dialogue(prompt_id, turns, count)
 
 
 def alike(
@@ -70,7 +84,7 @@ def alike(
     """A first prompt of the same shape and text under another nonce: what warms a server up before
     it is measured, and the decoy after it."""
     shape = workload.model_dump(include=set(Chat.model_fields) - {"kind", "prompts"})
-    (dialogue,) = dialogues(Chat(kind="chat", **shape), text, tokenizer, nonce_key)
+    dialogue, *_ = dialogues(Chat(kind="chat", **shape), text, tokenizer, nonce_key)
     return dialogue
 
 

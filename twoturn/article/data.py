@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from twoturn import config, contrasts, plan
+from twoturn import blocks, by_kind, config, contrasts, plan
 from twoturn.article import turns
 from twoturn.campaign import Loaded
 from twoturn.numbers import finite
@@ -95,6 +95,8 @@ class SeriesData:
     unreported_cache: tuple[str, ...]
     turns: turns.Turns
     pictures: Mapping[str, str]
+    blocks: pd.DataFrame
+    by_kind: pd.DataFrame
 
 
 @dataclass(frozen=True)
@@ -222,6 +224,8 @@ def _series_data(
         ),
         turns=turns.gather(rows[rows["round"] <= series.rounds], series),
         pictures={kind: link for kind, link in pictures.items() if shows.get(kind, len(numbered))},
+        blocks=blocks.curve(numbered, contrast_rows, series),
+        by_kind=by_kind.acceptance(numbered, series),
     )
 
 

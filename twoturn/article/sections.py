@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from twoturn import plan, privacy
+from twoturn.article.blocks import blocks
 from twoturn.article.data import DEMO, Data, SeriesData
+from twoturn.article.kinds import kinds
 from twoturn.article.published import re_measured
 from twoturn.article.series import Context, Fill, acceptance, each_series, stacking
 from twoturn.article.settled import settled
@@ -250,7 +252,7 @@ def _excluded_rows(data: Data, view: View) -> Context:
 
 def _not_measured(data: Data, view: View) -> Context:
     series = [one.series for one in data.series]
-    blocks = sorted(
+    sizes = sorted(
         {
             (arm.speculation, arm.block_size)
             for one in series
@@ -285,8 +287,8 @@ def _not_measured(data: Data, view: View) -> Context:
         "prompts": [
             {
                 "series": code(one.name),
-                "count": one.workload.prompts,
-                "shown": view.number.integer(one.workload.prompts),
+                "count": one.workload.dialogues,
+                "shown": view.number.integer(one.workload.dialogues),
             }
             for one in series
         ],
@@ -294,7 +296,7 @@ def _not_measured(data: Data, view: View) -> Context:
             sorted({privacy.redact(one.workload.text, Path.cwd()) for one in series})
         ),
         "blocks": view.number.names(
-            f"{view.number.integer(size)} ({code(mode)})" for mode, size in blocks
+            f"{view.number.integer(size)} ({code(mode)})" for mode, size in sizes
         ),
         "turns": view.number.names(
             view.number.integer(turns)
@@ -341,6 +343,8 @@ SECTIONS: tuple[tuple[str, Fill], ...] = (
     ("stacking", stacking),
     ("upstream", upstream),
     ("acceptance", acceptance),
+    ("kinds", kinds),
+    ("blocks", blocks),
     ("drift", _drift),
     ("settled", settled),
     ("not_measured", _not_measured),

@@ -9,7 +9,10 @@ from typing import Any, TypeAlias
 from twoturn import config, contrasts, plan, prefix, privacy
 from twoturn.article.data import SUSPECT_ACCEPT_LENGTH, Data, Gated, Row, SeriesData
 from twoturn.article.view import ROLES, View, code, escape
+from twoturn.claim_kinds import kind_of
 from twoturn.claims import N_
+from twoturn.contrasts import BESIDE_BEST, BEST_BLOCK
+from twoturn.matrix import block
 from twoturn.stats.base import CONFIDENCE
 from twoturn.stats.stacking import Square
 from twoturn.stats.verdict import STACKED, STACKING, Verdict
@@ -29,8 +32,8 @@ def _one(one: SeriesData, view: View) -> Context:
     return {
         "name": code(series.name),
         "conversation": conversation,
-        "prompts": workload.prompts,
-        "shown_prompts": view.number.integer(workload.prompts),
+        "prompts": workload.dialogues,
+        "shown_prompts": view.number.integer(workload.dialogues),
         "turns": workload.turns,
         "shown_turns": view.number.integer(workload.turns),
         "prompt_tokens": view.tokens(workload.prompt_tokens),
@@ -99,7 +102,7 @@ def arm_row(arm: plan.Arm, series: plan.Series, view: View) -> list[str]:
         code(arm.checkpoint),
         code(arm.server),
         view.speculation(arm),
-        view.number.integer(arm.block_size) if arm.block_size is not None else "–",
+        view.blocks([block(arm)]),
         code(arm.draft) if arm.draft else "–",
         ", ".join(told) or "–",
     ]
@@ -137,7 +140,8 @@ def _sentences(one: SeriesData, view: View) -> list[str]:
 
 
 def _contrast_rows(one: SeriesData, view: View) -> list[list[str]]:
-    single = [row for row in one.contrasts if row["metric"] != STACKING]
+    elsewhere = (BEST_BLOCK, BESIDE_BEST, kind_of(STACKING))  # sections of their own
+    single = [row for row in one.contrasts if kind_of(row["metric"]) not in elsewhere]
     if all(row["verdict"] == Verdict.NOT_MEASURED for row in single):
         return []  # the sentences say so
     return [
@@ -310,7 +314,7 @@ def acceptance(data: Data, view: View) -> Context | None:
                 code(one.series.name),
                 code(row.arm.name),
                 view.number.integer(row.turn),
-                "–" if row.arm.block_size is None else view.number.integer(row.arm.block_size),
+                view.blocks([block(row.arm)]),
                 view.number.mean(row.effective_block_size),
                 view.number.mean(row.accept_length) + (f" {SUSPECT}" if row.suspect else ""),
                 view.number.percent(row.accept_rate),

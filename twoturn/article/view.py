@@ -9,6 +9,7 @@ from typing import Any
 from twoturn import claims as claim_texts
 from twoturn import i18n, plan
 from twoturn.claims import N_
+from twoturn.matrix import ADAPTIVE
 from twoturn.numbers import NO_BREAK_SPACE, Formatter
 
 KINDS = {
@@ -124,6 +125,16 @@ class View:
     def names(self, names: Iterable[str]) -> str:
         return self.number.names(code(name) for name in names)
 
+    def blocks(self, blocks: Iterable[int | str | None]) -> str:
+        """Blocks as they were asked for: 4–6 and adaptive."""
+        told = [str(one) for one in blocks]
+        sizes = sorted(int(one) for one in told if one.isdigit())
+        run = self.number.numbers(sizes) if len(sizes) > 2 else ""
+        parts = [run] if "–" in run else [self.number.integer(size) for size in sizes]
+        if ADAPTIVE in told:
+            parts.append(self.words.gettext(claim_texts.ADAPTIVE_BLOCK))
+        return self.number.names(parts) if parts else "–"
+
     def speculation(self, arm: plan.Arm) -> str:
         none = arm.speculation == "none"
         return self.words.gettext(NO_SPECULATION) if none else code(arm.speculation)
@@ -157,5 +168,6 @@ class View:
             "metric": self.metric,
             "reason": self.reason,
             "date": self.number.date,
+            "blocks": self.blocks,
         }
         return tell[kind](value)

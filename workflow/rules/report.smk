@@ -2,7 +2,8 @@
 
 FIGURES = [
     *CLAIMS,
-    *modules("figures.py", "forest.py", "turns.py", "i18n.py", "numbers.py"),
+    *modules("figures.py", "forest.py", "turns.py", "blocks.py", "block_curve.py", "by_kind.py"),
+    *modules("kind_dots.py", "matrix.py", "i18n.py", "numbers.py"),
 ]
 PICTURES = [
     f"{REPORTS}/figures/{kind}_{s.name}_{{language}}.svg"
@@ -92,11 +93,67 @@ rule turns_figure:
         "--cells {input.cells:q} --table {output.table:q} {output.pictures:q} 2> {log:q}"
 
 
+rule blocks_figure:
+    input:
+        PLANNED,
+        FIGURES,
+        sorted(str(path) for path in Path("workflow/locale").rglob("*.po")),
+        "scripts/figure_blocks.py",
+        campaign=CAMPAIGN,
+        cells=f"{RESULTS}/cells.parquet",
+        contrasts=f"{RESULTS}/contrasts.parquet",
+    output:
+        pictures=[
+            report(
+                f"{REPORTS}/figures/blocks_{{series}}_{language}.svg",
+                category="figures",
+                caption="../captions/blocks.rst",
+            )
+            for language in PLAN.languages
+        ],
+        table=f"{REPORTS}/figures/blocks_{{series}}.csv",
+    log:
+        f"logs/{REPORTS}/blocks_{{series}}.log",
+    message:
+        "Draw the block sizes of {wildcards.series}"
+    shell:
+        "python scripts/figure_blocks.py --campaign {input.campaign:q} --series {wildcards.series:q} "
+        "--cells {input.cells:q} --contrasts {input.contrasts:q} --table {output.table:q} "
+        "{output.pictures:q} 2> {log:q}"
+
+
+rule kinds_figure:
+    input:
+        PLANNED,
+        FIGURES,
+        sorted(str(path) for path in Path("workflow/locale").rglob("*.po")),
+        "scripts/figure_kinds.py",
+        campaign=CAMPAIGN,
+        cells=f"{RESULTS}/cells.parquet",
+    output:
+        pictures=[
+            report(
+                f"{REPORTS}/figures/kinds_{{series}}_{language}.svg",
+                category="figures",
+                caption="../captions/kinds.rst",
+            )
+            for language in PLAN.languages
+        ],
+        table=f"{REPORTS}/figures/kinds_{{series}}.csv",
+    log:
+        f"logs/{REPORTS}/kinds_{{series}}.log",
+    message:
+        "Draw the accept lengths of {wildcards.series} by kind of prompt"
+    shell:
+        "python scripts/figure_kinds.py --campaign {input.campaign:q} --series {wildcards.series:q} "
+        "--cells {input.cells:q} --table {output.table:q} {output.pictures:q} 2> {log:q}"
+
+
 rule article:
     input:
         PLANNED,
         CLAIMS,
-        modules("article/*.py", "i18n.py", "numbers.py"),
+        modules("article/*.py", "i18n.py", "numbers.py", "blocks.py"),
         sorted(str(path) for path in Path("workflow/templates").glob("*.md.j2")),
         sorted(str(path) for path in Path("workflow/locale").rglob("*.po")),
         "scripts/article.py",
