@@ -63,7 +63,7 @@ article.turns
 article.data article.view
 article.series article.conditions
 article.published article.settled article.upstream
-article.blocks article.kinds
+article.blocks article.kinds article.switches
 article.sections
 article
 page

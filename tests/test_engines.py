@@ -85,9 +85,16 @@ def test_mlx_vlm_prefix_cache(settings: Data, enabled: str) -> None:
     assert launch.env["APC_DISK_ENABLED"] == "0"  # what outlives a server would warm the next arm
     assert (
         launch.settings
-        == {"prefix_cache": True, "prefill_step_size": None, "kv_bits": None} | settings
+        == {"prefix_cache": True, "cache_blocks": None, "prefill_step_size": None, "kv_bits": None}
+        | settings
     )
     assert launch.env["HOME"] == "/cell/home"
+    assert "APC_NUM_BLOCKS" not in launch.env
+
+
+def test_mlx_vlm_size_of_the_prefix_cache() -> None:
+    launch = MlxVlm().launch(replace(PLAIN, settings={"cache_blocks": 16}), PLACE)
+    assert launch.env["APC_NUM_BLOCKS"] == "16"
     assert launch.env["TMPDIR"] == "/env/tmp"
 
 
@@ -499,7 +506,7 @@ def test_an_adaptive_block_where_the_server_adapts(data: Data) -> None:
     ("key", "cure"),
     [
         ("prefix_cash", "did you mean 'prefix_cache'?"),
-        ("zzz", "it has kv_bits, prefill_step_size, prefix_cache"),
+        ("zzz", "it has cache_blocks, kv_bits, prefill_step_size, prefix_cache"),
     ],
 )
 def test_an_unknown_setting(data: Data, key: str, cure: str) -> None:

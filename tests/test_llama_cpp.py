@@ -76,8 +76,11 @@ START = (
             "none --no-cache-prompt --cache-ram 0 --threads 1 --ctx-size 4096",
         ),
         (
-            replace(PLAIN, settings={"kv_type": "q8_0", "gpu_layers": 0}, args=("--x", "y")),
-            "none --cache-type-k q8_0 --cache-type-v q8_0 --gpu-layers 0 --x y",
+            replace(
+                PLAIN, settings={"kv_type": "q8_0", "gpu_layers": 0, "batch": 64}, args=("--x", "y")
+            ),
+            "none --cache-type-k q8_0 --cache-type-v q8_0 --gpu-layers 0 "
+            "--batch-size 64 --ubatch-size 64 --x y",
         ),
     ],
 )

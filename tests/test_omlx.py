@@ -23,6 +23,7 @@ from twoturn import (
     engines,
     lock,
     machine,
+    matrix,
     measure,
     metrics,
     preflight,
@@ -112,6 +113,12 @@ def test_what_is_written_before_the_start(place: Place) -> None:
     words = f"serve --base-path base --model-dir models --host 127.0.0.1 --port {place.port}"
     assert " ".join(launch.argv).startswith(f"{place.executable} {words}")
     assert not any("cache" in word for word in launch.argv if word != "--no-hf-cache")
+
+
+def test_keep_alives_are_what_was_asked_for(place: Place) -> None:
+    launch = Omlx().launch(replace(PLAIN, settings={"sse_keepalive_mode": "chunk"}), place)
+    assert files(place)[0]["server"]["sse_keepalive_mode"] == "chunk"
+    assert "--sse-keepalive-mode chunk" in " ".join(launch.argv)
 
 
 @pytest.mark.parametrize(
@@ -647,6 +654,9 @@ def test_the_campaign_of_the_mac_is_planned_anywhere() -> None:
     assert {arm.speculation for arm in arms} == {"none", "mtp", "dflash"}
     blocks = {arm.block_size for arm in loaded.plan.one("block_size").arms}
     assert blocks == {None, 2, 3, 4, 5, 6, 8, 16}
+    assert len(matrix.sweeps(loaded.plan.one("block_size"))[0]) == 8  # one adapts
+    assert len(loaded.plan.one("kinds").prompt_kinds) == 5
+    assert matrix.switches(loaded.plan.one("runtime"))[-1] == "keep_alive"
     assert {arm.checkpoint for arm in loaded.plan.one("bits").arms} == {"qwen-q4", "qwen-q6"}
     assert loaded.plan.one("two_turns").workload.prompt_tokens == 33000
     assert loaded.plan.one("sampled").workload.temperature == 0.6

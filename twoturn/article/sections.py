@@ -13,6 +13,7 @@ from twoturn.article.kinds import kinds
 from twoturn.article.published import re_measured
 from twoturn.article.series import Context, Fill, acceptance, each_series, stacking
 from twoturn.article.settled import settled
+from twoturn.article.switches import switches
 from twoturn.article.upstream import upstream
 from twoturn.article.view import View, code, escape
 from twoturn.claims import N_
@@ -345,6 +346,7 @@ SECTIONS: tuple[tuple[str, Fill], ...] = (
     ("acceptance", acceptance),
     ("kinds", kinds),
     ("blocks", blocks),
+    ("switches", switches),
     ("drift", _drift),
     ("settled", settled),
     ("not_measured", _not_measured),

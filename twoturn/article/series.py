@@ -94,7 +94,7 @@ SPECULATIVE = ("accept_length", "effective_block_size")
 
 def arm_row(arm: plan.Arm, series: plan.Series, view: View) -> list[str]:
     role = "reference" if arm.name == series.reference else "null" if arm.null else None
-    settings = [f"{key}: {_setting(value)}" for key, value in sorted(arm.settings.items())]
+    settings = [f"{key}: {setting(value)}" for key, value in sorted(arm.settings.items())]
     # A campaign may name paths of its machine; the article is for everybody.
     told = [code(privacy.redact(text, Path.cwd())) for text in [*settings, *arm.args]]
     return [
@@ -108,7 +108,7 @@ def arm_row(arm: plan.Arm, series: plan.Series, view: View) -> list[str]:
     ]
 
 
-def _setting(value: Any) -> str:
+def setting(value: Any) -> str:
     """As it stands in the campaign file."""
     return plan.canonical(value).strip('"')
 

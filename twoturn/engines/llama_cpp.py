@@ -87,6 +87,7 @@ class LlamaCppSettings(Settings):
     ngram_lookup: int | None = Field(None, ge=1)
     kv_type: Literal["f32", "f16", "bf16", "q8_0", "q4_0"] | None = None
     gpu_layers: int | None = Field(None, ge=0)
+    batch: int | None = Field(None, ge=1)
 
 
 class LlamaCpp(Engine):
@@ -127,6 +128,8 @@ class LlamaCpp(Engine):
             argv += ["--cache-type-k", chosen.kv_type, "--cache-type-v", chosen.kv_type]
         if chosen.gpu_layers is not None:
             argv += ["--gpu-layers", str(chosen.gpu_layers)]
+        if chosen.batch is not None:
+            argv += ["--batch-size", str(chosen.batch), "--ubatch-size", str(chosen.batch)]
         env = clean_env(place.home, place.tmp)
         return Launch([*argv, *arm.args], env, place.folder, model, settings=chosen.model_dump())
 

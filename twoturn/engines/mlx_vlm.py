@@ -34,9 +34,10 @@ from twoturn.stream import Answer
 
 
 class MlxVlmSettings(Settings):
-    """Null leaves a choice to the server."""
+    """Null leaves a choice to the server. A block of the prefix cache holds 16 tokens."""
 
     prefix_cache: bool = True
+    cache_blocks: int | None = Field(None, ge=1)
     prefill_step_size: int | None = Field(None, ge=1)
     kv_bits: float | None = Field(None, gt=0)
 
@@ -69,6 +70,8 @@ class MlxVlm(Engine):
             "APC_ENABLED": "1" if chosen.prefix_cache else "0",
             "APC_DISK_ENABLED": "0",
         }
+        if chosen.cache_blocks is not None:
+            env["APC_NUM_BLOCKS"] = str(chosen.cache_blocks)
         return Launch([*argv, *arm.args], env, place.folder, model, settings=chosen.model_dump())
 
     def read_back(self, running: Running, arm: Arm) -> tuple[dict[str, Any], list[str]]:

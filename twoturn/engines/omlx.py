@@ -80,6 +80,7 @@ class OmlxSettings(Settings):
     hot_cache_max_size: str = Field("0", pattern=r"^(0|[1-9]\d*[MG]B)$")
     hot_cache_write_through: bool = False
     ssd_cache_max_size: str = Field("auto", pattern=r"^(auto|[1-9]\d*[MG]B)$")
+    sse_keepalive_mode: Literal["off", "comment", "chunk"] = "off"
     burst_decode_mode: Literal["off", "light", "balanced", "aggressive"] = "balanced"
     chunked_prefill: bool = False
     max_context_window: int = Field(262144, ge=1)
@@ -117,7 +118,13 @@ class Omlx(Engine):
         argv = [
             *(str(place.executable), "serve", "--base-path", "base", "--model-dir", "models"),
             *("--host", "127.0.0.1", "--port", str(place.port)),
-            *("--no-hf-cache", "--sse-keepalive-mode", "off", "--log-level", "info"),
+            *(
+                "--no-hf-cache",
+                "--sse-keepalive-mode",
+                chosen.sse_keepalive_mode,
+                "--log-level",
+                "info",
+            ),
         ]
         # Lines that are still in a buffer when the answer ends would be the next request's.
         env = {**clean_env(place.home, place.tmp), "PYTHONUNBUFFERED": "1"}
@@ -196,7 +203,7 @@ def _server_file(chosen: OmlxSettings, place: Place, ssd: Path, key: str) -> dic
             "host": "127.0.0.1",
             "port": place.port,
             "log_level": "info",
-            "sse_keepalive_mode": "off",
+            "sse_keepalive_mode": chosen.sse_keepalive_mode,
             "burst_decode_mode": chosen.burst_decode_mode,
         },
         "model": {"model_dirs": [str(place.folder / "models")], "model_fallback": False},
@@ -276,7 +283,7 @@ def _pages(running: Running) -> tuple[dict[str, dict[str, Any]], str | None]:
 def _wanted(chosen: OmlxSettings, arm: Arm) -> dict[str, Any]:
     """What the server has to say of itself, in the words of `_settings_said`."""
     wanted: dict[str, Any] = {
-        **{"sse_keepalive_mode": "off", "max_concurrent_requests": 1},
+        **{"sse_keepalive_mode": chosen.sse_keepalive_mode, "max_concurrent_requests": 1},
         **chosen.model_dump(exclude={"dflash_verify_mode"}),
         **_speculation(chosen, arm),
     }
