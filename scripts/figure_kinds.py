@@ -1,6 +1,7 @@
 """Draw the accept lengths of one series by kind of prompt, once per language, and write the CSV."""
 
 import argparse
+import functools
 import sys
 from pathlib import Path
 
@@ -19,7 +20,8 @@ def main() -> None:
     series = campaign.load(wanted.campaign, Path.cwd()).one(wanted.series)
     rows = cells.load(wanted.cells).drop_columns(["chunk_times_s"]).to_pandas()
     data = by_kind.acceptance(rows[rows["series"] == series.name], series)
-    figures.write(kind_dots.draw, data, series, wanted.table, wanted.pictures)
+    draw = functools.partial(kind_dots.draw, published=by_kind.published_range())
+    figures.write(draw, data, series, wanted.table, wanted.pictures)
 
 
 if __name__ == "__main__":

@@ -153,7 +153,7 @@ def without_claims(text: str, language: str, data: article.Data) -> str:
         for row in series.claims:
             text = text.replace(view.claim(row), "")
     for verdict in Verdict:
-        text = text.replace(f"| {view.verdict(verdict)} |", "| |")
+        text = re.sub(rf"\| {view.verdict(verdict)} (?=\|)", "| ", text)
     return prose(text)
 
 

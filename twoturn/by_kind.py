@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from twoturn import plan
+from twoturn import plan, published
 from twoturn.contrasts import SLOT_VALUES
 from twoturn.numbers import finite
 from twoturn.texts import prompt_kind
@@ -42,6 +42,12 @@ def acceptance(cells: pd.DataFrame, series: plan.Series) -> pd.DataFrame:
                 }
             )
     return pd.DataFrame(found, columns=COLUMNS)
+
+
+def published_range() -> tuple[float, float]:
+    """The accept lengths that the published article gives, from the least to the most."""
+    figures = published.load().figures
+    return figures["accept_low"].value, figures["accept_high"].value
 
 
 def _length(rows: pd.DataFrame) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from twoturn import by_kind
 from twoturn.article.data import Data, SeriesData
 from twoturn.article.series import Context
 from twoturn.article.view import View, code, escape
@@ -16,8 +17,11 @@ def kinds(data: Data, view: View) -> Context | None:
     parts = [_part(one, view) for one in data.series if len(one.by_kind)]
     if not parts:
         return None
+    low, high = by_kind.published_range()
     return {
         "parts": parts,
+        "low": view.number.mean(low),
+        "high": view.number.mean(high),
         "toys": view.names(one.name for one in data.checkpoints if one.toy),
     }
 
