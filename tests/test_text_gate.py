@@ -153,7 +153,7 @@ def measured(tree: Tree, **workload: Any) -> dict[tuple[str, int], dict[str, Any
     """(arm, turn) → row of the first round of a conversation with four arms."""
     tree.write(
         {
-            "servers": {"one": {"command": [*COMMAND, "--tok-s", "2000"], "version": "1.0"}},
+            "servers": {"one": {"command": [*COMMAND, "--tok-s", "300"], "version": "1.0"}},
             "checkpoints": {name: {"path": f"models/{name}"} for name in ("small", "draft")},
             "series": {
                 "talk": {
