@@ -25,7 +25,7 @@ COMPARING = {
         r"\b(szyb\w*|najszyb\w*|wolniej\w*|najwoln\w*|wcześn\w*|późn\w*|lepi\w*|lepsz\w*|najlep\w*|"
         r"gorz\w*|gorsz\w*|najgor\w*|wygr\w*|przegr\w*|bije|pokonuje|przewyższ\w*|większ\w*|"
         r"mniejsz\w*|(?<!mniej )więcej|mniej(?! więcej)|wyższ\w*|niższ\w*|zysk\w*|przyspiesz\w*|"
-        r"krótsz\w*|dłuższ\w*|\d raz[ya]|wskazuje|przemawia)\b",
+        r"krótsz\w*|dłuższ\w*|\d\sraz[ya]|wskazuje|przemawia)\b",
         re.IGNORECASE,
     ),
 }

@@ -186,6 +186,13 @@ def test_raw_html_in_an_article_stays_text() -> None:
     assert "<script>x</script>" in "".join(tree.itertext())
 
 
+def test_words_of_one_letter_end_no_line_in_polish() -> None:
+    text = "# A\n\nPomiar w `x`, z *y* i o z; `w x`\n"
+    polish, english = (page.render(text, language, svg) for language in ("pl", "en"))
+    assert "w\u00a0<code>x</code>, z\u00a0<em>y</em> i\u00a0o\u00a0z; <code>w x</code>" in polish
+    assert "\u00a0" not in english
+
+
 def test_a_picture_that_is_not_there_is_told() -> None:
     with pytest.raises(UserError, match=r"gone\.svg: there is no such picture"):
         page.render("# A\n\n![x](gone.svg)\n", "en", lambda link: b"")

@@ -20,10 +20,13 @@ from markupsafe import Markup
 
 from twoturn import i18n
 from twoturn.errors import UserError
+from twoturn.numbers import NO_BREAK_SPACE
 
 TEMPLATES = i18n.ROOT / "workflow" / "templates"
 
 _COMMENT = re.compile(r"<!-- (.*?) -->\n")
+_HANGING = {"pl": re.compile(r"\b([aiouwz]) ", re.IGNORECASE)}
+"""Words of one letter, which end no line in Polish."""
 
 
 def render(text: str, language: str, picture: Callable[[str], bytes]) -> str:
@@ -39,6 +42,8 @@ def render(text: str, language: str, picture: Callable[[str], bytes]) -> str:
     tokens = markdown.parse(text[described.end() :] if described else text)
     headings = _headings(tokens)
     _figures(tokens)
+    if language in _HANGING:
+        _tie(tokens, _HANGING[language])
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
         undefined=jinja2.StrictUndefined,
@@ -77,6 +82,13 @@ def _figures(tokens: Sequence[Token]) -> None:
         children = inline.children or []
         if opening.type == "paragraph_open" and [child.type for child in children] == ["image"]:
             opening.tag = closing.tag = "figure"
+
+
+def _tie(tokens: Sequence[Token], hanging: re.Pattern[str]) -> None:
+    """Ties such words to what follows."""
+    for child in (child for token in tokens for child in token.children or []):
+        if child.type == "text":
+            child.content = hanging.sub(rf"\1{NO_BREAK_SPACE}", child.content)
 
 
 def _image(self: RendererHTML, tokens: Sequence[Token], index: int, options: Any, env: Any) -> str:

@@ -178,7 +178,7 @@ rule article:
 
 rule page:
     input:
-        modules("page.py", "i18n.py"),
+        modules("page.py", "i18n.py", "numbers.py"),
         "workflow/templates/page.html.j2",
         "workflow/templates/page.css",
         "scripts/page.py",
