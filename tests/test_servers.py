@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import shlex
 import signal
 import socket
@@ -526,3 +527,23 @@ def test_a_process_of_the_group_that_is_left_is_told(
     left = pytest.raises(UserError, match="a process of it is left; stop that process")
     with left, servers.run(launch, port, log):
         pass
+
+
+def test_a_killed_guard_leaves_no_server_where_the_kernel_does_not_help(
+    scripted: Scripted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a Mac: nothing binds the server to the guard's life."""
+    alone = tmp_path / "guard.py"
+    alone.write_text(servers.GUARD.read_text().replace('sys.platform == "linux"', "False"))
+    monkeypatch.setattr(servers, "GUARD", alone)
+    launch, port, log = scripted()
+    with servers.run(launch, port, log) as running:
+        assert running.pid is not None
+        (guard,) = (
+            process for process in psutil.Process().children() if process.pid != os.getpid()
+        )
+        guard.kill()
+        while guard.status() != psutil.STATUS_ZOMBIE:
+            time.sleep(0.01)
+        assert psutil.Process(running.pid).status() != psutil.STATUS_ZOMBIE
+    assert gone(port)

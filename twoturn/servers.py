@@ -14,6 +14,7 @@ import importlib.metadata
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -229,6 +230,8 @@ def run(launch: Launch, port: int, log_file: Path, ask: Ask | None = None) -> It
     finally:
         _stop(guard)
         if pid is not None:
+            if guard.returncode < 0:  # it was killed; macOS then leaves its server running
+                _kill_group(pid)
             # Memory is given back when the last process of the group has ended.
             _wait_until(functools.partial(_group_is_gone, pid), "a process of it is left")
         if ready:  # otherwise the port may be another's
@@ -433,6 +436,11 @@ def _stop(guard: subprocess.Popen[bytes]) -> None:
         guard.stdin.close()
     guard.wait()
     guard.stdout.close()
+
+
+def _kill_group(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)
 
 
 def _group_is_gone(pid: int) -> bool:
