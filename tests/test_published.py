@@ -259,6 +259,10 @@ def test_published_figures_stand_beside_what_answers_them(demo: dict[str, str]) 
     assert re.search(r"\| Time of the second turn with DFlash[^|]*\| 12× \| n/d \| \d\.\d\d×", told)
     assert "because these differ throughout: hardware, model and server." in told
     assert "bits per weight and prompt length |" in told
+    assert re.search(r"second turn from the cache, with DFlash \| 0 \| n/d \| 1,\d{3} \|", told)
+    not_here = told.split("Not measured here: ")[1].split("\n")[0]
+    assert "prefill" not in not_here
+    assert "accept length" not in not_here
     assert "1 − 1 ÷ 2.21 = 0.5475 | 0.547 | holds to within rounding |" in told
     assert "first run with the first settings (34.2\u00a0s)" in told
     polish = demo["pl"].split("## Liczby opublikowane a zmierzone na nowo")[1]

@@ -116,8 +116,11 @@ def _values(question: Question, one: SeriesData, data: Data) -> Iterator[Found]:
         if ratio is not None:
             yield Found(one, one.series.arm(one.series.reference), abs(ratio - 1))
         return
+    second = {row.arm: row.cached_tokens for row in one.turns.turns if row.turn == 2}
     for name in published.arms(question, one.series, data.weights):
-        value = one.values.get(name, {}).get(question.metric)
+        if name not in one.values:
+            continue
+        value = {"turn2_cached_tokens": second.get(name), **one.values[name]}[question.metric]
         if value is not None:
             yield Found(one, one.series.arm(name), value)
 
