@@ -268,3 +268,32 @@ def test_the_documented_layers_are_these() -> None:
     lines = [line for line in section.splitlines() if line.startswith("| `")]
     told = [re.findall(r"`([\w.*]+)`", line.split("|")[1]) for line in lines]
     assert told == [line.split() for line in LAYERS.splitlines() if line]
+
+
+WRITES = {"write_text", "write_bytes", "write_table", "to_csv", "to_parquet", "savefig"}
+# Who writes otherwise than by `files`, and where: nothing of it is a result.
+WRITERS = {
+    "twoturn/files.py",
+    "twoturn/cells.py",  # into the passing file that `files.whole` gives
+    "twoturn/making.py",  # into a passing folder
+    "twoturn/engines/omlx.py",  # into a cell's folder
+    "twoturn/figures.py",  # into memory
+    "twoturn/measure.py",  # logs, and which session has warmed up
+    "scripts/example.py",  # docs/example, by hand
+}
+
+
+def test_every_result_takes_its_name_whole() -> None:
+    """Snakemake is told that nothing under a final name is ever incomplete."""
+    root = PACKAGE.parent
+    found = set()
+    for file in [*PACKAGE.rglob("*.py"), *(root / "scripts").glob("*.py")]:
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
+                continue
+            if node.func.attr in WRITES and ast.unparse(node.func.value) != "files":
+                found.add(file.relative_to(root).as_posix())
+    assert found == WRITERS
+    profile = (root / "profiles/default/config.yaml").read_text(encoding="utf-8")
+    assert "ignore-incomplete: true" in profile
+    assert "keep-incomplete: true" in profile
