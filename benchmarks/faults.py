@@ -686,20 +686,18 @@ def campaign_of_faults(folder: Path, number: int, seed: int, only: str | None = 
     truth, base = undisturbed(folder)
     print(f"undisturbed: {len(truth)} rows in {time.monotonic() - begun:.0f} s", flush=True)
     done: list[Found] = []
-    tries = 0
-    plan = draw(10 * number, chance)
-    while sum(not one.missed for one in done) < number:
-        fault, moment = next(plan)
-        if only and only not in fault:
-            continue
-        tries += 1
-        place = folder / f"{tries:03d}"
-        place.mkdir()
-        found = inject(fault, moment, place, base if moment in LATE else None, truth, chance)
-        done.append(found)
-        state = "missed" if found.missed else "; ".join(found.bad) or "ok"
-        told = f", {found.told} rows tell it" if found.told else ""
-        print(f"{tries:3d} {found.seconds:5.1f} s  {fault} at {moment}: {state}{told}", flush=True)
+    plan = (one for one in draw(100 * number, chance) if only is None or only in one[0])
+    with contextlib.suppress(KeyboardInterrupt):  # what is done is told all the same
+        while sum(not one.missed for one in done) < number:
+            fault, moment = next(plan)
+            place = folder / f"{len(done) + 1:03d}"
+            place.mkdir()
+            found = inject(fault, moment, place, base if moment in LATE else None, truth, chance)
+            done.append(found)
+            state = "missed" if found.missed else "; ".join(found.bad) or "ok"
+            rows = f", {found.told} rows tell it" if found.told else ""
+            line = f"{len(done):3d} {found.seconds:5.1f} s  {fault} at {moment}: {state}{rows}"
+            print(line, flush=True)
     told = [one for one in done if not one.missed]
     total: Counter[str] = Counter()
     for one in told:
