@@ -102,7 +102,7 @@ def _decoys(rows: pd.DataFrame, series: plan.Series) -> list[tuple[str, int, int
     found = []
     for arm in series.arms:
         mine = decoys[decoys["arm"] == arm.name]
-        if len(mine):
+        if len(mine) and not arm.attached:  # of a server that already ran nothing cold is told
             found.append((arm.name, len(mine), int((mine["status"] == "ok").sum())))
     return found
 
