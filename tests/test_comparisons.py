@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from twoturn import article, claim_kinds, i18n
-from twoturn.article.view import View
+from twoturn import article, claim_kinds, i18n, ledger, published, sources
+from twoturn.article import upstream
+from twoturn.article.view import View, escape
 from twoturn.stats.verdict import Verdict
 
 from .test_article import data_of, demo_cells, loaded, square_cells, square_of
@@ -60,12 +61,26 @@ def left_over(language: str, text: str, claims: Iterable[Mapping[str, Any]]) -> 
     view = View(language)
     for claim in sorted(map(view.claim, claims), key=len, reverse=True):
         text = text.replace(claim, "")
+    for words in of_others(language):
+        text = text.replace(words, "")
     allowed = {*DEFINITIONS, *map(view.verdict, Verdict)}
     return [
         sentence
         for sentence in sentences(text)
         if COMPARING[language].search(re.sub(r"`[^`]*`", " ", sentence)) and sentence not in allowed
     ]
+
+
+def of_others(language: str) -> list[str]:
+    """What others wrote and published: their ledgers' words, as articles hold them."""
+    ledgers = (*ledger.messages(sources.load()), *ledger.messages(published.load()))
+    quotes = [
+        quote.words for one in sources.load().sources.values() for quote in one.quotes.values()
+    ]
+    words = [i18n.translator(language).gettext(one) for one in ledgers]
+    found = [*filter(None, words), *(upstream.verbatim(one) for one in quotes if one)]
+    found += [one[0].upper() + one[1:] for one in found]
+    return sorted({*map(escape, found), *found}, key=len, reverse=True)
 
 
 def claims_of(data: article.Data) -> list[Mapping[str, Any]]:
