@@ -21,6 +21,7 @@ settings.register_profile("shared", deadline=None)  # a busy machine fails no te
 settings.load_profile("shared")
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist reads the markers in a hook of its own
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """For pytest-xdist: tests of a file share a worker and its fixtures. Those of whole workflows
     all share one, because there is one lock of the machine, and begin, because they last longest.
