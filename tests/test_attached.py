@@ -62,7 +62,7 @@ def measured(tree: Tree, data: Data, tmp_path: Path) -> Measure:
 
 
 def test_it_is_measured_and_left_running(measured: Measure) -> None:
-    with foreign() as port:
+    with foreign("--tok-s", "100") as port:
         rows = measured(port, 1, 2)
         assert {row["status"] for row in rows} == {"ok"}
         assert all(row["load_s"] is None and row["decode_tok_s"] > 0 for row in rows)
