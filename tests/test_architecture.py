@@ -16,13 +16,13 @@ PACKAGE = Path(__file__).parents[1] / "twoturn"
 # A module may import from the layers above its own line of this table only.
 LAYERS = """
 files
-errors privacy hashes texts
+errors privacy hashes texts messages
 i18n
 config matrix
 checkpoints gguf_model ledger
 weights
 making
-sources
+sources replay
 published
 recipes plan
 machine cells
@@ -31,8 +31,7 @@ stream
 metrics
 client
 session guard servers tokens reasons
-messages
-workloads text_gate
+workloads text_gate tool_templates capacity
 prefix
 engines.base
 engines.counters
@@ -40,6 +39,7 @@ engines.*
 engines
 campaign
 bench
+lengths
 exchange preflight
 sending cold_texts
 measure progress doctor verify
@@ -55,12 +55,14 @@ contrasts
 claim_kinds
 claims
 numbers
+wording
 blocks by_kind
 figures
-forest turns
+forest turns prefill_curve
 block_curve kind_dots
 article.turns
 article.data article.view
+article.lengths article.recording
 article.series article.conditions
 article.published article.settled article.upstream
 article.blocks article.kinds article.switches
@@ -87,22 +89,13 @@ MEASURING = {
     "servers",
     "engines",
     "text_gate",
-    *("bench", "exchange", "preflight", "sending", "cold_texts", "measure"),
+    *("bench", "lengths", "exchange", "preflight", "sending", "cold_texts", "measure"),
 }
 ANALYSIS = {
     *("stats", "earlier", "cache_check", "contrasts", "claim_kinds", "claims"),
-    *("judging", "judge", "rounds", "numbers", "i18n", "sources", "published"),
-    *(
-        "figures",
-        "forest",
-        "turns",
-        "blocks",
-        "by_kind",
-        "block_curve",
-        "kind_dots",
-        "article",
-        "page",
-    ),
+    *("judging", "judge", "rounds", "numbers", "wording", "i18n", "sources", "published"),
+    *("figures", "forest", "turns", "prefill_curve", "blocks", "by_kind"),
+    *("block_curve", "kind_dots", "article", "page"),
 }
 NETWORK = {"httpx", "socket", "http", "urllib", "requests", "aiohttp", "ssl", "asyncio", "uv"}
 MAY = {

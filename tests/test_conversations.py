@@ -105,7 +105,7 @@ def measured(tree: Tree) -> Measure:
         table = cells.join([(file, series.fingerprint) for file in files])
         found = contrasts.from_cells(table.to_pandas(), [series])
         told = claims.from_contrasts(found, [series])
-        data = article.gather(loaded, table.to_pandas(), found, told, {}, {})
+        data = article.gather(loaded, table.to_pandas(), found, told, {})
         texts = {language: article.render(language, data) for language in ("en", "pl")}
         one, other = (numbers.parse(prose(text), name) for name, text in texts.items())
         assert one == other

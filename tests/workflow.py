@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -62,10 +63,14 @@ def shared_environments(clone: Clone, file: str) -> None:
     preflight.check(loaded, loaded.plan.series, print)
 
 
-def measured_for_real(folder: Path, text: str, *targets: str) -> Clone:
+def measured_for_real(
+    folder: Path, text: str, *targets: str, files: Mapping[str, bytes] | None = None
+) -> Clone:
     """A clone that shares the repository's server environments, with the campaign `text`, named
-    `real`, run to its end or to `targets`."""
+    `real`, and the files that it names, run to its end or to `targets`."""
     clone = Clone(folder / "clone")
+    for name, data in (files or {}).items():
+        (clone.folder / name).write_bytes(data)
     (clone.folder / "campaign.yaml").write_text(text)
     shared_environments(clone, "campaign.yaml")
     done = clone.snakemake("--configfile", "campaign.yaml", "--cores", "1", *targets)

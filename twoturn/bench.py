@@ -23,7 +23,8 @@ Say = Callable[[str], None]
 @dataclass(frozen=True)
 class Round:
     """Everything that the cells of one round share. `opening`: the session has measured nothing of
-    the series yet. `pythons`: server → the Python of its environment, or None."""
+    the series yet. `pythons`: server → the Python of its environment, or None. `extra`: what every
+    request carries beside its messages."""
 
     loaded: Loaded
     series: Series
@@ -34,6 +35,12 @@ class Round:
     text: str
     log_folder: Path
     say: Say
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def private(self) -> bool:
+        """Whether what is sent is somebody's own: then no word that a server says is kept."""
+        return self.series.workload.kind == "replay"
 
 
 @dataclass

@@ -23,22 +23,24 @@ FIELDS = (
     *("arm", "arms", "reference", "series", "metric", "measure", "reason"),
     *("effect", "second_effect", "low", "high", "share", "share_low", "share_high"),
     *("confidence", "margin", "rounds", "prompts", "date", "versions", "fingerprint", "blocks"),
+    "length",
 )
 """Placeholders of sentences. `metric` is the contrast's own, `measure` what it is about: of
-`prompts:ttft_s` the time to the first token."""
+`prompts:ttft_s` the time to the first token. `length`: of the prompt that a metric is about."""
 
 EVERY = tuple(str(verdict) for verdict in Verdict)
 WANTED: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(
         ("decode_tok_s", "prefill_tok_s", "ttft_s", "turn2_ttft_s", "conversation_s"), EVERY
     ),
+    **dict.fromkeys(("turns_ttft_s", "prefill_tok_s@"), EVERY),
     **dict.fromkeys(("accept_length", "stacking", "best_block", "prompts"), EVERY),
     "beside_best": ("alike", "apart"),
     "earlier": ("faster", "slower", "same", "unresolved", "invalid"),
     "trade": ("faster", "slower"),
     "null_arm": ("passed", "failed", "unchecked", "absent"),
     **dict.fromkeys(
-        ("headline:conversation_s", "headline:decode_tok_s"),
+        ("headline:conversation_s", "headline:decode_tok_s", "headline:prefill_tok_s@"),
         ("faster", "slower", "same", "unresolved", "silent"),
     ),
 }
@@ -83,8 +85,10 @@ class ClaimKinds:
 
 
 def kind_of(metric: str) -> str:
-    """The kind of a contrast's claim: `prompts` of `prompts:ttft_s`, and `ttft_s` of `ttft_s`."""
-    return metric.partition(":")[0]
+    """The kind of a contrast's claim: `prompts` of `prompts:ttft_s`, `ttft_s` of `ttft_s`, and
+    `prefill_tok_s@` of `prefill_tok_s@4096`."""
+    name, at, _ = metric.partition(":")[0].partition("@")
+    return name + at
 
 
 def placeholders(msgid: str) -> tuple[str, ...]:

@@ -76,10 +76,22 @@ prompts: how many a claim about prompts like these rests on.
 measured_on: JSON of what an earlier measurement was made with: date, versions, fingerprint.
 """
 
-Kind = Literal["ratio", "percent", "name", "names", "metric", "reason", "count", "date", "blocks"]
+Kind = Literal[
+    "ratio",
+    "percent",
+    "name",
+    "names",
+    "metric",
+    "reason",
+    "count",
+    "tokens",
+    "date",
+    "blocks",
+]
 """How a formatter treats a value: ratio 1.35 without a sign, percent 0.99 as 99 %, name as it is,
-names a tuple joined by the language's "and", metric and reason through METRICS and REASONS, date a
-`datetime.date`, blocks a tuple of sizes and `matrix.ADAPTIVE`, as texts."""
+tokens with that word, names a tuple joined by the language's "and", metric and reason through
+METRICS and REASONS, date a `datetime.date`, blocks a tuple of sizes and `matrix.ADAPTIVE`, as
+texts."""
 
 
 def N_(message: str) -> str:
@@ -93,6 +105,7 @@ METRICS = {
     "ttft_s": N_("time to the first token"),
     "turn2_ttft_s": N_("time to the first token of the second turn"),
     "conversation_s": N_("time for the whole conversation"),
+    "turns_ttft_s": N_("time to the first tokens of all turns together"),
     "accept_length": N_("accept length"),
     STACKING: N_("stacking of the decode speed"),
     f"{BEST_BLOCK}:decode_tok_s": N_("decode speed of the chosen block size"),
@@ -103,6 +116,9 @@ METRICS = {
     f"{PROMPTS}:ttft_s": N_("time to the first token for prompts like these"),
     f"{PROMPTS}:turn2_ttft_s": N_(
         "time to the first token of the second turn for prompts like these"
+    ),
+    f"{PROMPTS}:turns_ttft_s": N_(
+        "time to the first tokens of all turns together for prompts like these"
     ),
     f"{PROMPTS}:conversation_s": N_("time for the whole conversation with prompts like these"),
 }
@@ -123,6 +139,7 @@ REASONS = {
     "wrong_when_warm": N_(
         "{detail} wrote, once its server was warm, another text than a fresh server writes"
     ),
+    "too_long": N_("{detail} cannot hold a prompt of this length"),
     "row_not_ok": N_("a request failed with the status {detail}"),
     "rows_missing": N_("a request that the other cells hold is missing"),
     "no_value": N_("a cell does not report what the metric needs"),
@@ -161,7 +178,8 @@ WARNINGS = {
 ADAPTIVE_BLOCK = N_("adaptive")
 
 HEADLINES = ("conversation_s", "decode_tok_s")
-"""Metrics that decide a series, the first of them that it has."""
+"""Metrics that decide a series, the first of them that it has; else its longest prompt does that
+is compared."""
 
 Row = dict[str, Any]
 
@@ -256,6 +274,12 @@ def _fast(row: Mapping[str, Any]) -> tuple[float, float, float]:
 def measure_of(metric: str) -> str:
     """What a metric is about: the time to the first token of `prompts:ttft_s`."""
     return metric.rpartition(":")[2]
+
+
+def length_of(metric: str) -> int | None:
+    """Tokens of the prompt that a metric is about: 4096 of `prefill_tok_s@4096`."""
+    _, _, length = metric.partition("@")
+    return int(length) if length else None
 
 
 def _reason(contrast: Row) -> str:
@@ -353,8 +377,15 @@ def _null_arm(contrasts: list[Row], series: SeriesLike, state: str) -> Row:
 def _headline(contrasts: list[Row], series: SeriesLike) -> Row:
     """The series in one sentence; about conversations only if conversations were timed."""
     metric = next((name for name in HEADLINES if name in series.metrics), None)
-    kind = f"headline:{metric or HEADLINES[-1]}"
+    if metric is None:
+        told = [row["metric"] for row in contrasts if row["ratio"] is not None]
+        metric = next((name for name in reversed(series.metrics) if name in told), None)
+    kind = f"headline:{kind_of(metric or series.metrics[0])}"
+    if kind not in claim_kinds.WANTED:
+        kind = f"headline:{HEADLINES[-1]}"
     deciding = claim_kinds.load().kinds[kind].contrasts(contrasts)
+    if metric is not None and "@" in metric:
+        deciding = [row for row in deciding if row["metric"] == metric]
     judged = [row for row in deciding if row["ratio"] is not None and row["metric"] == metric]
     if not judged:
         silent = deciding or contrasts
@@ -392,6 +423,7 @@ def sentence_fields(row: Mapping[str, Any]) -> dict[str, tuple[Kind, Any]]:
         "blocks": ("blocks", tuple(row["blocks"])),
         "metric": ("metric", row["metric"]),
         "measure": ("metric", measure_of(row["metric"])),
+        "length": ("tokens", length_of(row["metric"])),
         "effect": ("ratio", row["effect"]),
         "share": ("percent", row["ratio"]),
         "share_low": ("percent", row["ci_low"]),

@@ -40,8 +40,9 @@ def compare(this: Round, measured: Sequence[Cell]) -> None:
 
 def judge(this: Round, measured: Sequence[Cell]) -> None:
     """Fill in whether greedy texts are right; a row that is wrong when warm is no measurement."""
-    if this.series.workload.temperature > 0:
-        return  # samples differ rightly
+    workload = this.series.workload
+    if workload.temperature > 0 or workload.kind == "prefill":
+        return  # samples differ rightly; of prefill no text is timed
     timed = {cell.arm.name for cell in measured if _tells_time(this, cell.arm)}
     answers = [
         (row, request)
@@ -98,10 +99,11 @@ class _Cold:
         def ask(
             base_url: str, model: str, timeout_s: float, api_key: str | None
         ) -> tuple[int, dict[str, Any] | None]:
-            sent = send(this, base_url, model, api_key, messages, None)
+            sent = send(this, base_url, model, api_key, messages, None, extra=this.extra)
             if sent.answer.http_status != 200:
                 return sent.answer.http_status, {"error": sent.answer.error}
-            wanted = metrics.Wanted(model, this.series.workload.max_tokens, None)
+            workload = this.series.workload
+            wanted = metrics.Wanted(model, workload.max_tokens, None, workload.exact_length)
             whole = metrics.measure(sent.answer, wanted).status == "ok"
             found.append(sent.answer.full_text if whole else None)
             return 200, {"choices": [None]}
@@ -113,5 +115,6 @@ class _Cold:
                 with servers.run(launch, place.port, folder / "server.log", ask):
                     return found[-1]
         except servers.ServerFault as fault:
-            this.say(f"cold run {this.number}: {arm.name}: {fault}")
+            what = fault.status if this.private else fault
+            this.say(f"cold run {this.number}: {arm.name}: {what}")
             return None

@@ -197,14 +197,30 @@ class Checkpoint(_Strict):
 
 
 class _Workload(_Strict):
-    """What the client sends. Prompts are cut from `text` with the target's own tokenizer."""
+    """What the client sends, whatever its kind."""
+
+    max_tokens: int = Field(128, ge=2, le=1_048_576, description="tokens of an answer")
+    temperature: float = Field(0.0, ge=0, le=2)
+    seed: int = Field(7, ge=0, description="of the prompts, the nonces and the order of arms")
+
+    source_key: ClassVar[str] = "text"
+    """The key that names the file of the prompts."""
+
+    exact_length: ClassVar[bool] = True
+    """Whether an answer that is shorter than `max_tokens` is none."""
+
+    @property
+    def source(self) -> str:
+        """The file that the prompts come from."""
+        return str(getattr(self, self.source_key))
+
+
+class _Cut(_Workload):
+    """Prompts are cut from `text` with the target's own tokenizer."""
 
     text: Inside = Field("texts/python-topics.txt", description="file that prompts are cut from")
     prompts: int = Field(1, ge=1, le=1000, description="prompts per cell")
     prompt_tokens: int = Field(128, ge=16, le=1_048_576, description="tokens of the first prompt")
-    max_tokens: int = Field(128, ge=2, le=1_048_576, description="answer length, exact")
-    temperature: float = Field(0.0, ge=0, le=2)
-    seed: int = Field(7, ge=0, description="of the prompts, the nonces and the order of arms")
 
     @property
     def dialogues(self) -> int:
@@ -212,7 +228,7 @@ class _Workload(_Strict):
         return self.prompts
 
 
-class Chat(_Workload):
+class Chat(_Cut):
     """One request and its answer, for each of several prompts."""
 
     kind: Literal["chat"]
@@ -234,7 +250,7 @@ class Chat(_Workload):
         return self.prompts * len(self.kinds or ("",))
 
 
-class Conversation(_Workload):
+class Conversation(_Cut):
     """Several turns, each with the whole history before it."""
 
     kind: Literal["conversation"]
@@ -250,7 +266,46 @@ class Conversation(_Workload):
     )
 
 
-Workload = Annotated[Chat | Conversation, Field(discriminator="kind")]
+Length = Annotated[int, Field(ge=16, le=1_048_576)]
+
+
+class Prefill(_Workload):
+    """Prompts of several lengths, each with a short answer: what reading a prompt takes."""
+
+    kind: Literal["prefill"]
+    text: Inside = Field("texts/python-topics.txt", description="file that prompts are cut from")
+    lengths: list[Length] = Field(min_length=1, max_length=64, description="tokens of each prompt")
+    max_tokens: int = Field(8, ge=2, le=256, description="tokens of an answer, at most")
+
+    turns: ClassVar[int] = 1
+    exact_length: ClassVar[bool] = False
+
+    @model_validator(mode="after")
+    def _rising(self) -> Self:
+        if self.lengths != sorted(set(self.lengths)):
+            raise ValueError("lengths: each once, from the shortest to the longest")
+        return self
+
+    @property
+    def dialogues(self) -> int:
+        return len(self.lengths)
+
+
+class Replay(_Workload):
+    """A recorded conversation, turn by turn as it was recorded."""
+
+    kind: Literal["replay"]
+    file: Inside = Field(description="the recording; only its hash and counts are kept")
+    tools: Literal["template", "plain"] = Field(
+        "template", description="who writes tool calls into a prompt: the template, or we, as text"
+    )
+    max_tokens: int = Field(128, ge=2, le=1_048_576, description="tokens of an answer, at most")
+
+    source_key: ClassVar[str] = "file"
+    exact_length: ClassVar[bool] = False
+
+
+Workload = Annotated[Chat | Conversation | Prefill | Replay, Field(discriminator="kind")]
 
 
 class Arm(_Strict):

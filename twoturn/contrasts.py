@@ -25,13 +25,13 @@ from twoturn.stats.base import CONFIDENCE, Estimate, Refusal, Slot
 from twoturn.stats.drift_curve import Curve, curve
 from twoturn.stats.stacking import Square
 from twoturn.stats.verdict import (
-    LARGER_IS_BETTER,
     MARGIN,
     STACKED,
     STACKING,
     Verdict,
     compare,
     judge,
+    larger_is_better,
 )
 
 SCHEMA = pa.schema(
@@ -94,7 +94,7 @@ COLUMNS = (
 LATER_COLUMNS = ("prefix_share",)
 """Read too, and null in a table that an older version made."""
 
-COLD = ("ttft_s", "turn2_ttft_s", "prefill_tok_s", "conversation_s")
+COLD = ("ttft_s", "turn2_ttft_s", "turns_ttft_s", "prefill_tok_s", "conversation_s")
 """Metrics that depend on what a server's cache held before the first request. Of a server that the
 workflow did not start nobody knows that, not of the second turn either: its prompt may be there
 from an earlier run."""
@@ -172,9 +172,13 @@ def _ttft(turn: int) -> Callable[[pd.DataFrame], float]:
     return value
 
 
-def _conversation(rows: pd.DataFrame) -> float:
-    """Σ e2e_s over the turns of a conversation, the mean if there are several prompts."""
-    return _quotient(_sound(_numbers(rows, "e2e_s")).sum(), rows["prompt_id"].nunique())
+def _over_turns(column: str) -> Callable[[pd.DataFrame], float]:
+    """Σ of a column over the turns of a conversation, the mean if there are several prompts."""
+
+    def value(rows: pd.DataFrame) -> float:
+        return _quotient(_sound(_numbers(rows, column)).sum(), rows["prompt_id"].nunique())
+
+    return value
 
 
 SLOT_VALUES: dict[str, Callable[[pd.DataFrame], float]] = {
@@ -183,8 +187,26 @@ SLOT_VALUES: dict[str, Callable[[pd.DataFrame], float]] = {
     "accept_length": _accept_length,
     "ttft_s": _ttft(1),
     "turn2_ttft_s": _ttft(2),
-    "conversation_s": _conversation,
+    "conversation_s": _over_turns("e2e_s"),
+    "turns_ttft_s": _over_turns("ttft_s"),
 }
+
+
+def value_of(metric: str, rows: pd.DataFrame) -> float:
+    """The value of one slot, of rows that are all valid."""
+    return SLOT_VALUES[named(metric)](at_length(metric, rows))
+
+
+def named(metric: str) -> str:
+    """A metric without the length that it is taken at."""
+    return metric.partition("@")[0]
+
+
+def at_length(metric: str, rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows that a metric is about: those of its own length, and that of a server which did not
+    start. Of a metric without a length all."""
+    _, _, length = metric.partition("@")
+    return rows[rows["prompt_id"].isin([f"n{length}", NO_PROMPT])] if length else rows
 
 
 def slots(cells: pd.DataFrame, series: SeriesLike) -> pd.DataFrame:
@@ -193,7 +215,8 @@ def slots(cells: pd.DataFrame, series: SeriesLike) -> pd.DataFrame:
     `time_s` is the middle of the slot, from the start of its first request to the end of its last,
     in seconds since the series' first slot began. `value` is NaN where `reason` is not None:
     `censored:<arm>` (a request ran into the client's time limit: the true value is larger),
-    `wrong_when_warm:<arm>` (it wrote another text than a fresh server), `row_not_ok:<status>`,
+    `wrong_when_warm:<arm>` (it wrote another text than a fresh server), `too_long:<arm>` (it cannot
+    hold a prompt of the metric's length), `row_not_ok:<status>`,
     `rows_missing` (a prompt or turn that other slots have),
     `no_value` (not reported), `bad_value` (not a positive finite number).
     Raises UserError if a column is missing or a metric unknown.
@@ -210,7 +233,7 @@ def _rows(cells: pd.DataFrame, series: SeriesLike, kind: str) -> pd.DataFrame:
             f"the table of cells has no column {', '.join(missing)}",
             cure="remove the results that an older version made and measure again",
         )
-    if unknown := [metric for metric in series.metrics if metric not in SLOT_VALUES]:
+    if unknown := [metric for metric in series.metrics if named(metric) not in SLOT_VALUES]:
         raise UserError(f"unknown metric {', '.join(unknown)}", key=series.name)
     rows = cells[(cells["series"] == series.name) & (cells["kind"] == kind)]
     rows = rows[rows["round"] <= series.rounds] if kind == "round" else rows
@@ -239,9 +262,9 @@ def _slots(
     found: list[dict[str, Any]] = []
     for (arm, number, session), slot in rows.groupby(["arm", "round", "session_id"], sort=False):
         middle = slot["start"].min() + (slot["end"].max() - slot["start"].min()) / 2
-        fault = _slot_fault(slot, requests)
         for metric in series.metrics:
-            value = SLOT_VALUES[metric](slot) if fault is None else math.nan
+            fault = _slot_fault(metric, slot, requests)
+            value = value_of(metric, slot) if fault is None else math.nan
             reason = fault or _value_fault(value)
             found.append(
                 {
@@ -260,13 +283,21 @@ def _slots(
     return table
 
 
-def _slot_fault(slot: pd.DataFrame, requests: set[tuple[Any, ...]]) -> str | None:
-    """Why a slot has no value on any metric."""
+def _slot_fault(metric: str, slot: pd.DataFrame, requests: set[tuple[Any, ...]]) -> str | None:
+    """Why a slot has no value on a metric."""
+    _, _, length = metric.partition("@")
+    if length:
+        slot = at_length(metric, slot)
+        requests = {request for request in requests if request[0] == f"n{length}"}
+    if len(slot) == 0:
+        return "rows_missing"
     failed = sorted({str(status) for status in slot["status"] if status != "ok"})
     if "client_timeout" in failed:
         return f"censored:{slot['arm'].iloc[0]}"
     if "wrong_when_warm" in failed:
         return f"wrong_when_warm:{slot['arm'].iloc[0]}"
+    if "too_long" in failed:
+        return f"too_long:{slot['arm'].iloc[0]}"
     if failed:
         return f"row_not_ok:{failed[0]}"
     return "rows_missing" if _requests(slot) != requests else None
@@ -487,9 +518,10 @@ def _pair_faults(
             code,
         ),
     )
-    if not found and (differs := work_fault(rows, metric, arm, series.reference)):
+    mine = at_length(metric, rows)
+    if not found and (differs := work_fault(mine, metric, arm, series.reference)):
         found.append(differs)
-    if metric in COLD and any(
+    if named(metric) in COLD and any(
         one.attached and one.name in (arm, series.reference) for one in series.arms
     ):
         found.append(COLD_NOT_PROVABLE)
@@ -540,7 +572,7 @@ def _best_block(
         as_slots(mine),
         arms=sweep,
         reference=series.reference,
-        metric_is_time=metric not in LARGER_IS_BETTER,
+        metric_is_time=not larger_is_better(metric),
     )
     if isinstance(choice, Refusal):
         few = choice.reason == "too_few_rounds"
@@ -590,6 +622,8 @@ def _for_prompts(
     metric, arm = contrast["metric"], contrast["arm"]
     if metric not in series.metrics or arm == series.null_arm or not _has_numbers(contrast):
         return None
+    if "@" in metric:
+        return None  # a length is one prompt
     pair = rows[rows["arm"].isin([arm, series.reference])]
     ratios = []
     for prompt, mine in pair.groupby("prompt_id", sort=True):

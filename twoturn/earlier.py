@@ -82,7 +82,7 @@ def _read(series: plan.Series, file: Path) -> Earlier | None:
             return None  # another campaign's series of the same name
         arms = tuple(_arm(arm, recipe) for arm, recipe in spec["arms"].items())
         reference, workload = str(spec["reference"]), spec["workload"]
-        metrics, seed = plan.METRICS[workload["kind"]], int(workload["seed"])
+        metrics, seed = plan.metrics(workload), int(workload["seed"])
         rounds = _whole_rounds(file.parent, arms)
         if rounds < MIN_ROUNDS:
             return None

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from twoturn import client, engines, metrics, servers, tokens
@@ -24,8 +26,10 @@ def send(
     history: Messages,
     prompt_tokens: int | None,
     max_tokens: int | None = None,
+    extra: Mapping[str, Any] = MappingProxyType({}),
 ) -> client.Sent:
-    """One streamed request of the series' workload; its own length where none is given."""
+    """One streamed request of the series' workload; its own length where none is given. `extra`:
+    what goes with the messages."""
     workload, messages = this.series.workload, as_sent(history)
     max_tokens = workload.max_tokens if max_tokens is None else max_tokens
     body = {
@@ -33,6 +37,7 @@ def send(
         "messages": messages,
         "max_tokens": max_tokens,
         "temperature": workload.temperature,
+        **extra,
     }
     guess = prompt_tokens or sum(map(len, history)) // 3
     timeouts = client.Timeouts.scaled(guess, max_tokens)
@@ -49,6 +54,7 @@ class Exchange:
     running: servers.Running
     tokenizer: tokens.ChatTokenizer | None
     max_tokens: int
+    extra: Mapping[str, Any] = field(default_factory=dict)
 
     def __call__(
         self, history: Messages, prompt_tokens: int | None
@@ -63,8 +69,10 @@ class Exchange:
             history,
             prompt_tokens,
             self.max_tokens,
+            self.extra,
         )
-        wanted = metrics.Wanted(running.model, self.max_tokens, prompt_tokens)
+        exact = self.this.series.workload.exact_length
+        wanted = metrics.Wanted(running.model, self.max_tokens, prompt_tokens, exact)
         encode = self.tokenizer.encode if self.tokenizer else None
         measured = metrics.measure(sent.answer, wanted, encode)
         engine = self.engine

@@ -22,9 +22,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from twoturn import claims, contrasts, files, i18n
+from twoturn import contrasts, files, i18n
 from twoturn.matrix import SeriesLike
 from twoturn.numbers import Formatter
+from twoturn.wording import metric_words
 
 GREY = "#777777"
 """Axes and text: contrast 4.5 on white and 4.2 on near black."""
@@ -35,7 +36,7 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "h")
 
 SHOWN = ("conversation_s", "decode_tok_s")
-"""Metrics that are drawn, where a series has them, from top to bottom."""
+"""Metrics that are drawn, where a series has them, from top to bottom; else its first one."""
 
 COLUMNS = ["metric", "kind", "arm", "round", "session_id", "time_s", "value", "low", "high"]
 """The data of a picture: kind is slot, control or curve; low and high are the curve's band."""
@@ -59,13 +60,19 @@ WIDTH_IN, PANEL_IN, LEGEND_LINE_IN = 8.0, 2.6, 0.18
 LEGEND_COLUMNS = 3
 
 
+def shown(series: SeriesLike) -> list[str]:
+    """The metrics of a series that are drawn."""
+    usual = [metric for metric in SHOWN if metric in series.metrics]
+    return usual or [series.metrics[0]]
+
+
 def slot_data(cells: pd.DataFrame, series: SeriesLike) -> pd.DataFrame:
     """What a picture of the slots shows (COLUMNS), and what lies beside it as CSV.
 
     Every arm's slots, the control, and the fitted drift of the reference with its band. Slots
     without a value are left out; without a sound series there is no control and no curve.
     """
-    metrics = [metric for metric in SHOWN if metric in series.metrics]
+    metrics = shown(series)
     slots = contrasts.slots(cells, series).assign(kind="slot")
     drift = contrasts.drift(cells, series)
     control = drift[drift["kind"] == "control"].assign(arm=series.reference)
@@ -111,7 +118,7 @@ def draw(data: pd.DataFrame, series: SeriesLike, language: str) -> str:
     """The picture of `slot_data`."""
     words = i18n.translator(language)
     number = Formatter(language)
-    metrics = [metric for metric in SHOWN if metric in series.metrics]
+    metrics = shown(series)
     unit, seconds = _time_unit(data)
     title = words.gettext("Cells of the series %(series)s over time") % {"series": series.name}
     with rc_context(STYLE):
@@ -124,18 +131,18 @@ def draw(data: pd.DataFrame, series: SeriesLike, language: str) -> str:
         for panel, metric in zip(panels, metrics, strict=True):
             mine = data[data["metric"] == metric].assign(at=lambda rows: rows["time_s"] / seconds)
             _panel(panel, mine, series, words.gettext("round"))
-            text = words.gettext(claims.METRICS[metric])
-            panel.set_ylabel(f"{text}, {'tok/s' if metric.endswith('_tok_s') else 's'}", wrap=True)
+            text = metric_words(metric, words, number)
+            panel.set_ylabel(f"{text}, {'tok/s' if '_tok_s' in metric else 's'}", wrap=True)
             panel.yaxis.set_major_formatter(FuncFormatter(lambda value, _: number.short(value)))
             if mine.empty:
                 nothing = words.gettext("no valid cell yet")
                 panel.text(0.5, 0.5, nothing, ha="center", transform=panel.transAxes)
-        label = {
+        axis = {
             "s": words.gettext("time since the start of the series, s"),
             "min": words.gettext("time since the start of the series, minutes"),
             "h": words.gettext("time since the start of the series, hours"),
         }[unit]
-        panels[-1].set_xlabel(label)
+        panels[-1].set_xlabel(axis)
         panels[-1].xaxis.set_major_formatter(FuncFormatter(lambda value, _: number.short(value)))
         if handles:
             figure.legend(
@@ -157,7 +164,7 @@ def _time_unit(data: pd.DataFrame) -> tuple[str, float]:
     return ("min", 60.0) if longest < 4 * 3600 else ("h", 3600.0)
 
 
-def _look(series: SeriesLike) -> Mapping[str, dict[str, Any]]:
+def looks(series: SeriesLike) -> Mapping[str, dict[str, Any]]:
     """Arm → colour and marker; the null arm has the reference's, hollow."""
     found: dict[str, dict[str, Any]] = {}
     others = [
@@ -176,7 +183,7 @@ def _panel(panel: Axes, data: pd.DataFrame, series: SeriesLike, round_word: str)
     panel.patch.set_alpha(0)
     panel.yaxis.set_major_locator(MaxNLocator(5))
     slots = data[data["kind"] == "slot"]
-    look = _look(series)
+    look = looks(series)
     for place, (number, rows) in enumerate(slots.groupby("round")):
         if place % 2 == 0:
             margin = 0.4 * _step(slots)
@@ -217,7 +224,7 @@ def _step(slots: pd.DataFrame) -> float:
 
 def _legend(data: pd.DataFrame, series: SeriesLike, words: i18n.Translator) -> list[Line2D]:
     """What is drawn, and nothing else."""
-    look = _look(series)
+    look = looks(series)
     drawn = set(data.loc[data["kind"] == "slot", "arm"])
     handles = [
         Line2D([], [], label=label(arm.name, series, words), **look[arm.name])

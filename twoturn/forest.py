@@ -27,6 +27,7 @@ from twoturn.matrix import SeriesLike
 from twoturn.numbers import Formatter
 from twoturn.stats.base import CONFIDENCE
 from twoturn.stats.verdict import MARGIN, times_as_fast
+from twoturn.wording import metric_words
 
 COLUMNS = [
     *(
@@ -100,11 +101,11 @@ def draw(data: pd.DataFrame, series: SeriesLike, language: str) -> str:
             *figure.subplots(len(counts), 1, sharex=True, squeeze=False, height_ratios=counts)[:, 0]
         ]
         low, high = _range(data)
-        if common := _common(data, words):
+        if common := _common(data, words, number):
             figure.suptitle(common, fontsize=7.5, color=GREY)
         for panel, metric in zip(panels, metrics, strict=False):
-            _panel(panel, data[data["metric"] == metric], series, words, why=not common)
-            text = words.gettext(claims.METRICS[metric])
+            _panel(panel, data[data["metric"] == metric], series, words, number, why=not common)
+            text = metric_words(metric, words, number)
             panel.set_title(text[:1].upper() + text[1:], fontsize=9, loc="left", color=GREY)
         if not metrics:
             panels[0].set_yticks([])
@@ -134,7 +135,13 @@ def draw(data: pd.DataFrame, series: SeriesLike, language: str) -> str:
 
 
 def _panel(
-    panel: Axes, data: pd.DataFrame, series: SeriesLike, words: i18n.Translator, *, why: bool
+    panel: Axes,
+    data: pd.DataFrame,
+    series: SeriesLike,
+    words: i18n.Translator,
+    number: Formatter,
+    *,
+    why: bool,
 ) -> None:
     """One metric, an arm per line from the top down; `why`: each tells why it has no mark."""
     panel.patch.set_alpha(0)
@@ -146,7 +153,7 @@ def _panel(
         look = LOOKS.get(row["verdict"])
         if look is None or not math.isfinite(row["times_as_fast"]):
             axes = panel.get_yaxis_transform()
-            text = _silent(row, words) if why else _verdict(row, words)
+            text = _silent(row, words, number) if why else _verdict(row, words)
             panel.text(0.01, place, text, va="center", fontsize=8, transform=axes)
             continue
         low, high, middle = (
@@ -160,14 +167,14 @@ def _panel(
     panel.tick_params(axis="y", length=0)
 
 
-def _silent(row: Mapping[Any, Any], words: i18n.Translator) -> str:
+def _silent(row: Mapping[Any, Any], words: i18n.Translator, number: Formatter) -> str:
     """What stands in place of a mark: the verdict, and why there is no ratio."""
     verdict = _verdict(row, words)
     if not row["warnings"]:
         return verdict
     msgid, fields = claims.reason_fields(row["warnings"].partition(" ")[0])
     told = {
-        name: words.gettext(claims.METRICS[value]) if kind == "metric" else value
+        name: metric_words(value, words, number) if kind == "metric" else value
         for name, (kind, value) in fields.items()
     }
     return f"{verdict}: {words.gettext(msgid).format(**told)}"
@@ -177,11 +184,11 @@ def _verdict(row: Mapping[Any, Any], words: i18n.Translator) -> str:
     return words.gettext(claims.verdict_words(row["verdict"]))
 
 
-def _common(data: pd.DataFrame, words: i18n.Translator) -> str | None:
+def _common(data: pd.DataFrame, words: i18n.Translator, number: Formatter) -> str | None:
     """What stands in place of all marks, where there is none and all have one reason."""
     if data["times_as_fast"].notna().any():
         return None
-    silent = {_silent(row, words) for row in data.to_dict("records")}
+    silent = {_silent(row, words, number) for row in data.to_dict("records")}
     return silent.pop() if len(silent) == 1 else None
 
 

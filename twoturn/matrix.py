@@ -63,6 +63,8 @@ class Compared(Protocol):
     def null_arm(self) -> str | None: ...
     @property
     def arms(self) -> Sequence[ArmLike]: ...
+    @property
+    def metrics(self) -> tuple[str, ...]: ...
 
 
 def block(arm: ArmLike) -> int | str | None:
@@ -76,7 +78,10 @@ def engine(arm: ArmLike) -> tuple[Any, ...]:
 
 
 def sweeps(series: Compared) -> tuple[tuple[str, ...], ...]:
-    """Arms that differ in the block size alone, two or more at a time; never the reference."""
+    """Arms that differ in the block size alone, two or more at a time; never the reference. Where
+    the metric that decides is about one length, none is chosen."""
+    if "@" in series.metrics[0]:
+        return ()
     groups: dict[Any, list[str]] = {}
     for arm in series.arms:
         if block(arm) is not None and arm.name not in (series.reference, series.null_arm):

@@ -28,6 +28,7 @@ from twoturn import (
     reasons,
     servers,
     text_gate,
+    workloads,
 )
 from twoturn.bench import Cell, Round, Say
 from twoturn.campaign import Loaded
@@ -37,6 +38,12 @@ from twoturn.plan import Arm, Series, round_name
 from twoturn.preflight import server_python
 from twoturn.sending import send_workload
 from twoturn.session import Session
+
+NOT_KEPT = "A server may log what it is asked, so its log is not kept beside a recording.\n"
+SERVERS_WORDS = {
+    *("unauthorized", "not_ready", "http_error", "server_error", "connection_lost", "wrong_model"),
+}
+"""Statuses of requests whose reason is in the server's words."""
 
 # --- one round -----------------------------------------------------------------------------------
 
@@ -53,6 +60,7 @@ def run_round(
             f"round {number} of {series.name} cannot be measured before round {number - 1}",
             cure="run the workflow, which keeps the order",
         )
+    text = (loaded.root / series.workload.source).read_text(encoding="utf-8")
     this = Round(
         loaded,
         series,
@@ -60,9 +68,10 @@ def run_round(
         session,
         number == 1 or _session_of(previous) != session.id,
         {arm.server: server_python(loaded, arm.server, say) for arm in series.arms},
-        (loaded.root / series.workload.text).read_text(encoding="utf-8"),
+        text,
         log_folder,
         say,
+        workloads.extra(series.workload, text),
     )
     _clear_leftovers(folder)
     reasons.write_spec(series, loaded.root)
@@ -97,12 +106,16 @@ def _write_cells(this: Round, measured: Sequence[Cell], folder: Path) -> None:
         rows = [
             # What a server says may hold paths of the machine, or the key that it was sent.
             row | privacy.redact_all({k: row.get(k) for k in ("reason", "model")}, root, secrets)
-            for row in cell.rows
+            for row in (map(_without_words, cell.rows) if this.private else cell.rows)
         ]
         cells.write(cells.table(rows, metadata), folder / f"{cell.arm.slug}.parquet")
 
 
-# --- texts ---------------------------------------------------------------------------------------
+def _without_words(row: dict[str, Any]) -> dict[str, Any]:
+    """A row without what its server said: an error may repeat the prompt."""
+    if row["status"] not in SERVERS_WORDS:
+        return row
+    return row | {"reason": "what the server said is not kept", "model": None}
 
 
 # --- one cell ------------------------------------------------------------------------------------
@@ -133,7 +146,7 @@ def _measure_cell(this: Round, arm: Arm, kind: str, position: int) -> Cell:
                     raise servers.ServerFault("wrong_settings", "; ".join(wrong))
                 send_workload(this, engine, cell, running, {**facts, "load_s": running.load_s})
                 cell.metadata["settings_read_back"] = said
-            if any(row["status"] != "ok" for row in cell.rows):
+            if any(row["status"] != "ok" for row in cell.rows) and not this.private:
                 cell.metadata["log_tail"] = servers.log_tail(raw_log)
         except servers.ServerFault as fault:
             tail = fault.log_tail or servers.log_tail(raw_log)
@@ -144,7 +157,10 @@ def _measure_cell(this: Round, arm: Arm, kind: str, position: int) -> Cell:
             cell.requests.append(text_gate.Request(arm, (), ""))
             cell.metadata["log_tail"] = tail
         finally:
-            _keep_log(raw_log, server_log, this.loaded.root, cell.secrets)
+            if this.private and cell.requests:
+                server_log.write_text(NOT_KEPT, encoding="utf-8")
+            else:
+                _keep_log(raw_log, server_log, this.loaded.root, cell.secrets)
     cell.metadata |= {
         "fingerprint": this.series.fingerprint,
         "kind": kind,

@@ -24,7 +24,19 @@ MACHINE_FACTS = ("chip", "memory_gb", "os", "os_build", "arch", "accelerator")
 METRICS: dict[str, tuple[str, ...]] = {
     "chat": ("decode_tok_s", "ttft_s"),
     "conversation": ("conversation_s", "turn2_ttft_s", "decode_tok_s"),
+    "prefill": ("prefill_tok_s",),
+    "replay": ("conversation_s", "turns_ttft_s"),
 }
+"""Kind of workload → what is compared, the metric that decides first. Lengths are compared each for
+itself: `prefill_tok_s@4096` is the rate at a prompt of 4096 tokens."""
+
+
+def metrics(workload: Mapping[str, Any]) -> tuple[str, ...]:
+    """Metrics of a workload that is given as a spec has it."""
+    named = METRICS[workload["kind"]]
+    if workload["kind"] != "prefill":
+        return named
+    return tuple(f"{name}@{length}" for name in named for length in workload["lengths"])
 
 
 @dataclass(frozen=True)
@@ -78,7 +90,7 @@ class Series:
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        return METRICS[self.workload.kind]
+        return metrics(self.spec["workload"])
 
     @property
     def pictures(self) -> tuple[str, ...]:
@@ -87,6 +99,7 @@ class Series:
             "turns": "turn2_ttft_s" in self.metrics,
             "blocks": matrix.sweeps(self),
             "kinds": self.prompt_kinds,
+            "prefill": self.workload.kind == "prefill",
         }
         return ("slots", "forest", *(kind for kind, some in shown.items() if some))
 
@@ -185,16 +198,25 @@ def _series(
     spec = {
         "protocol": PROTOCOL,
         "machine": dict(facts),
-        "workload": {
-            # A decoy is sent when a cell has nothing more to time.
-            **entry.workload.model_dump(exclude={"text", "decoy"}, exclude_none=True),
-            "text_sha256": recipes["texts"][entry.workload.text],
-            "generator": GENERATOR,
-        },
+        "workload": _workload_recipe(entry.workload, recipes),
         "reference": entry.reference,
         "arms": {arm.name: _arm_recipe(arm, recipes) for arm in arms},
     }
     return Series(name, entry.workload, entry.rounds, entry.reference, null_arm, tuple(arms), spec)
+
+
+def _workload_recipe(
+    workload: config.Workload, recipes: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Any]:
+    """The name of a file is no part of it: a recording's may tell whose it is. Nor is a decoy,
+    which is sent when a cell has nothing more to time."""
+    recorded = {"turns": recipes["turns"][workload.source]} if workload.kind == "replay" else {}
+    return {
+        **workload.model_dump(exclude={workload.source_key, "decoy"}, exclude_none=True),
+        **recorded,
+        "text_sha256": recipes["texts"][workload.source],
+        "generator": GENERATOR,
+    }
 
 
 def _arm(

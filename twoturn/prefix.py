@@ -21,7 +21,7 @@ from twoturn import workloads
 from twoturn.config import Conversation
 from twoturn.messages import Messages, as_sent
 from twoturn.stream import Answer, TokenChunk
-from twoturn.tokens import ChatTokenizer
+from twoturn.tokens import ChatTokenizer, Tools
 
 LATER = timedelta(minutes=1, seconds=1, microseconds=111_111)
 """About a turn; nothing but a date stays the same."""
@@ -32,10 +32,12 @@ KEPT = 0.95
 
 @dataclass(frozen=True)
 class Turn:
-    """A request and the moment of its sending; templates know the time of day alone."""
+    """A request and the moment of its sending; templates know the time of day alone. `tools`: the
+    definitions that go with it."""
 
     history: Messages
     at: datetime
+    tools: Tools = ()
 
 
 def share(tokenizer: ChatTokenizer, before: Turn, answer: str | None, after: Turn) -> float:
@@ -44,9 +46,8 @@ def share(tokenizer: ChatTokenizer, before: Turn, answer: str | None, after: Tur
     answer: as the model wrote it, if it goes back so; of one with thinking the thinking, since the
     marks around it are the server's affair.
     """
-    prompt = tokenizer.render(as_sent(before.history), _here(before.at))
-    held = tokenizer.encode(prompt + (answer or ""))
-    asked = tokenizer.encode(tokenizer.render(as_sent(after.history), _here(after.at)))
+    held = tokenizer.encode(_prompt(tokenizer, before) + (answer or ""))
+    asked = tokenizer.encode(_prompt(tokenizer, after))
     return common(held, asked) / len(held)
 
 
@@ -66,7 +67,7 @@ def expected(workload: Conversation, text: str, tokenizer: ChatTokenizer) -> flo
 def tells_time(tokenizer: ChatTokenizer) -> bool:
     """Whether the template makes another prompt of the same messages a little later."""
     now, asked = datetime.now(), [{"role": "user", "content": "0"}]
-    return tokenizer.render(asked, now) != tokenizer.render(asked, now + LATER)
+    return tokenizer.render(asked, at=now) != tokenizer.render(asked, at=now + LATER)
 
 
 def common(one: Sequence[object], other: Sequence[object]) -> int:
@@ -75,6 +76,6 @@ def common(one: Sequence[object], other: Sequence[object]) -> int:
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
-def _here(at: datetime) -> datetime:
-    """In the time zone of this machine, which is its servers' too."""
-    return at.astimezone()
+def _prompt(tokenizer: ChatTokenizer, turn: Turn) -> str:
+    """With the time in the zone of this machine, which is its servers' too."""
+    return tokenizer.render(as_sent(turn.history), turn.tools, turn.at.astimezone())

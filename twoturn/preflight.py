@@ -10,12 +10,15 @@ from twoturn import (
     checkpoints,
     config,
     engines,
+    lengths,
     lock,
     making,
     prefix,
     reasons,
+    replay,
     servers,
     tokens,
+    tool_templates,
 )
 from twoturn.bench import Say
 from twoturn.campaign import Loaded
@@ -58,6 +61,9 @@ def check(loaded: Loaded, wanted: Sequence[Series], say: Say) -> None:
         for arm in series.arms:
             _check_files(loaded, series, arm)
             _check_draft(loaded, series, arm)
+        _check_recording(loaded, series)
+        for line in lengths.told(loaded, series):
+            say(line)
     for series in wanted:
         _check_templates(loaded, series, say)
     for name in sorted({arm.server for arm in arms}):
@@ -179,6 +185,26 @@ def _check_templates(loaded: Loaded, series: Series, say: Say) -> None:
                 f"{series.name}: the chat template of {name} keeps {share:.0%} of a first turn at "
                 f"the start of the second, and less than {prefix.KEPT:.0%} is no prefix: second "
                 "turns are measured and not compared (template_breaks_prefix)"
+            )
+
+
+def _check_recording(loaded: Loaded, series: Series) -> None:
+    """Whether the chat templates of a replay say all that was recorded."""
+    workload = series.workload
+    if not isinstance(workload, config.Replay):
+        return
+    data = (loaded.root / workload.source).read_bytes()
+    recording = replay.read(data, plain=workload.tools == "plain")
+    for name in dict.fromkeys(arm.checkpoint for arm in series.arms):
+        tokenizer = tokens.load(checkpoints.folder(name, loaded.campaign, loaded.file, loaded.root))
+        if tokenizer and (what := tool_templates.fault(recording, tokenizer)):
+            raise UserError(
+                f"{what}, as {name} has it",
+                file=loaded.file,
+                key=f"series.{series.name}.workload.file",
+                cure="`tools: plain` writes calls and results as text"
+                if workload.tools == "template"
+                else "take a checkpoint whose template takes these roles",
             )
 
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from twoturn import making, privacy
-from twoturn.config import Campaign, Chat, Checkpoint, Server
+from twoturn import making, privacy, replay
+from twoturn.config import Campaign, Chat, Checkpoint, Replay, Server
 from twoturn.errors import UserError
 from twoturn.hashes import Hashes, folder_digest, sha256_file
 from twoturn.texts import kinds
@@ -126,37 +126,48 @@ def _check_kinds(workload: Chat, text: str, file: str, key: str) -> None:
 
 
 def collect(campaign: Campaign, file: str, root: Path, lock: Mapping[str, Any]) -> Recipe:
-    """All recipes of a campaign: {"texts": …, "servers": …, "checkpoints": …}. Raises UserError."""
+    """All recipes of a campaign: {"texts": …, "turns": …, "servers": …, "checkpoints": …}. `turns`:
+    requests of each recording. Raises UserError."""
     hashes = Hashes(root)
     texts: dict[str, str] = {}
+    turns: dict[str, int] = {}
     for name, series in campaign.series.items():
-        path = root / series.workload.text
+        workload = series.workload
+        path, key = root / workload.source, f"series.{name}.workload.{workload.source_key}"
         if not path.is_file():
             raise UserError(
-                f"the text {series.workload.text} is missing",
+                f"the {workload.source_key} {workload.source} is missing",
                 file=file,
-                key=f"series.{name}.workload.text",
-                cure="name a text file that prompts can be cut from",
+                key=key,
+                cure="name a recorded conversation"
+                if isinstance(workload, Replay)
+                else "name a text file that prompts can be cut from",
             )
+        if isinstance(workload, Replay):
+            try:
+                turns[workload.source] = replay.read(path.read_bytes()).turns
+            except UserError as error:
+                raise error.at(file, key) from None
         try:
             whole = path.read_text(encoding="utf-8").strip()
         except UnicodeDecodeError:
             whole = ""
         if not whole:
             raise UserError(
-                f"the text {series.workload.text} is empty or not UTF-8",
+                f"the {workload.source_key} {workload.source} is empty or not UTF-8",
                 file=file,
-                key=f"series.{name}.workload.text",
+                key=key,
                 cure="name a text file in UTF-8",
             )
-        if isinstance(series.workload, Chat):
-            _check_kinds(series.workload, whole, file, f"series.{name}.workload.kinds")
-        texts[series.workload.text] = sha256_file(path)
+        if isinstance(workload, Chat):
+            _check_kinds(workload, whole, file, f"series.{name}.workload.kinds")
+        texts[workload.source] = sha256_file(path)
     arms = [arm for series in campaign.series.values() for arm in series.arms.values()]
     used_servers = {arm.server for arm in arms}
     used = {arm.checkpoint for arm in arms} | {arm.draft for arm in arms if arm.draft}
     recipes = {
         "texts": texts,
+        "turns": turns,
         "servers": {
             name: server(name, campaign.servers[name], file, root, lock.get("servers", {}))
             for name in sorted(used_servers)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from twoturn import bench, prefix, servers, text_gate, workloads
+from twoturn import bench, lengths, prefix, servers, text_gate, workloads
 from twoturn.bench import Cell, Round
 from twoturn.config import Conversation
 from twoturn.engines import Engine
@@ -23,7 +23,7 @@ def send_workload(
 ) -> None:
     """Fill the cell's rows and requests, one request at a time."""
     workload, arm = this.series.workload, cell.arm
-    tokenizer = bench.tokenizer(this, arm)
+    tokenizer, tools = bench.tokenizer(this, arm), this.extra.get("tools", ())
     cold = COLD_TOKENS + (tokenizer.shared() if tokenizer else 0)
     key = f"{round_name(this.number)}-{facts['kind']}"
     short = min(WARM_UP_TOKENS, workload.max_tokens)
@@ -37,17 +37,20 @@ def send_workload(
     row, answer = exchange(warm_up.turns[0], warm_up.prompt_tokens)
     name = f"{warm_up.prompt_id}-warmup"
     keep(row, answer, warm_up.turns[0], turn=1, prompt_id=name, kind="warmup")
-    exchange = Exchange(this, engine, arm, running, tokenizer, workload.max_tokens)
+    workload, left_out = lengths.possible(this, arm)
+    cell.rows += [{**facts, **row} for row in left_out]
+    cell.requests += [text_gate.Request(arm, (), "") for _ in left_out]
+    exchange = Exchange(this, engine, arm, running, tokenizer, workload.max_tokens, this.extra)
     for dialogue in workloads.dialogues(workload, this.text, tokenizer, key):
         history: Messages = ()
         before: tuple[prefix.Turn, str | None] | None = None
         for turn, said in enumerate(dialogue.turns, start=1):
             history += said
-            expected = tokenizer.count(as_sent(history)) if tokenizer else None
+            expected = tokenizer.count(as_sent(history), tools) if tokenizer else None
             row, answer = exchange(history, expected)
-            if turn == 1:
+            if turn == 1 and dialogue.new:
                 row |= _unless_cold(row, cold, attached=arm.attached)
-            now = prefix.Turn(history, row["started_at"])
+            now = prefix.Turn(history, row["started_at"], tools)
             if before and tokenizer:
                 row["prefix_share"] = prefix.share(tokenizer, *before, now)
             keep(row, answer, history, turn=turn, prompt_id=dialogue.prompt_id)

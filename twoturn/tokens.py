@@ -14,7 +14,8 @@ from tokenizers import Tokenizer
 
 from twoturn.errors import UserError
 
-Message = Mapping[str, str]
+Message = Mapping[str, Any]
+Tools = Sequence[Mapping[str, Any]]
 
 
 class ChatTokenizer:
@@ -34,17 +35,20 @@ class ChatTokenizer:
         offsets = self._tokenizer.encode(text, add_special_tokens=False).offsets
         return text if tokens >= len(offsets) else text[: offsets[tokens][0]]
 
-    def render(self, messages: Sequence[Message], at: datetime | None = None) -> str:
+    def render(
+        self, messages: Sequence[Message], tools: Tools = (), at: datetime | None = None
+    ) -> str:
         """The prompt that asks for the next answer. Without a template: the texts in a row.
 
         A template may write the date: `at`, else now, by the clock of this machine. Raises
         UserError where it refuses.
         """
         if self._template is None:
-            return "\n".join(message["content"] for message in messages)
+            return "\n".join(message["content"] or "" for message in messages)
         try:
             return self._template.render(
-                messages=[dict(message) for message in messages],
+                messages=[_with_read_arguments(message) for message in messages],
+                tools=list(tools) or None,
                 add_generation_prompt=True,
                 strftime_now=(at or datetime.now()).strftime,
                 **self._names,
@@ -52,8 +56,8 @@ class ChatTokenizer:
         except (jinja2.TemplateError, TypeError, ValueError) as error:
             raise UserError(f"the chat template cannot tell these messages: {error}") from None
 
-    def count(self, messages: Sequence[Message]) -> int:
-        return len(self.encode(self.render(messages)))
+    def count(self, messages: Sequence[Message], tools: Tools = ()) -> int:
+        return len(self.encode(self.render(messages, tools)))
 
     def shared(self) -> int:
         """Tokens that every prompt begins with: a template may hold a system message of its own."""
@@ -62,6 +66,24 @@ class ChatTokenizer:
         )
         pairs = enumerate(zip(one, other, strict=False))
         return next((index for index, (a, b) in pairs if a != b), min(len(one), len(other)))
+
+
+def _with_read_arguments(message: Message) -> dict[str, Any]:
+    """A message as servers give it to a template: arguments of calls as values, not as text."""
+    if not message.get("tool_calls"):
+        return dict(message)
+    calls = [
+        {**call, "function": {**call["function"], "arguments": _value(call["function"])}}
+        for call in message["tool_calls"]
+    ]
+    return {**message, "tool_calls": calls}
+
+
+def _value(function: Mapping[str, Any]) -> Any:
+    try:
+        return json.loads(function["arguments"])
+    except ValueError:
+        return {}  # what mlx-lm and mlx-vlm make of arguments that are no JSON
 
 
 def load(folder: Path) -> ChatTokenizer | None:

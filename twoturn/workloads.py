@@ -12,33 +12,46 @@ import hashlib
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
+from typing import Any
 
-from twoturn.config import Chat, Conversation, Workload
+from twoturn import config, replay
+from twoturn.config import Chat, Conversation
 from twoturn.errors import UserError
-from twoturn.messages import Messages, message
+from twoturn.messages import Messages, as_sent, message
 from twoturn.stream import Answer
 from twoturn.texts import prompt_name, sections
 from twoturn.tokens import ChatTokenizer
 
 FILLERS = (".", "\n", "x")  # one token each in any vocabulary, at least one of them after any text
-CHARACTERS_PER_TOKEN = 4  # where no tokenizer is known
+CHARACTERS_PER_TOKEN = 4  # where no tokenizer is known; elsewhere a first guess
+NUMBERS = 1000  # words of the warm-up before a recording
+AFTER = 64  # characters behind a cut that may have a say in where it falls
 
 
 @dataclass(frozen=True)
 class Dialogue:
     """One chat or conversation. `turns`: what joins the history before each request.
     `prompt_tokens` counts the first prompt as the server will see it, None where no tokenizer is
-    known."""
+    known. `new`: no earlier request of the cell can have left its beginning in a cache."""
 
     prompt_id: str
     turns: tuple[Messages, ...]
     prompt_tokens: int | None
+    new: bool = True
 
 
 def dialogues(
-    workload: Workload, text: str, tokenizer: ChatTokenizer | None, nonce_key: str
+    workload: config.Workload, text: str, tokenizer: ChatTokenizer | None, nonce_key: str
 ) -> list[Dialogue]:
-    """The dialogues of one cell. Texts depend on the seed alone, nonces on `nonce_key` too."""
+    """The dialogues of one cell. Texts depend on the seed alone, nonces on `nonce_key` too; a
+    recording is sent as it is."""
+    if isinstance(workload, config.Replay):
+        return _recorded(replay.read(text.encode(), plain=workload.tools == "plain"), tokenizer)
+    if isinstance(workload, config.Prefill):
+        return [
+            _of_length(workload, length, text, tokenizer, nonce_key) for length in workload.lengths
+        ]
     kinds = workload.kinds if isinstance(workload, Chat) else None
     wanted = [(kind, index) for kind in kinds or (None,) for index in range(workload.prompts)]
     return [
@@ -63,7 +76,7 @@ def _shuffled(seed: int, found: Sequence[str], kind: str | None, index: int) -> 
 
 
 def _dialogue(
-    workload: Workload,
+    workload: Chat | Conversation,
     ordered: Sequence[str],
     tokenizer: ChatTokenizer | None,
     prompt_id: str,
@@ -78,18 +91,68 @@ def _dialogue(
     return Dialogue(prompt_id, turns, count)
 
 
+def _of_length(
+    workload: config.Prefill,
+    length: int,
+    text: str,
+    tokenizer: ChatTokenizer | None,
+    nonce_key: str,
+) -> Dialogue:
+    """A prompt that is told apart by its length, so that other lengths may come and go."""
+    told = {"prompt_tokens": length, "max_tokens": workload.max_tokens, "seed": workload.seed}
+    return _dialogue(
+        Chat.model_validate({"kind": "chat", **told}),
+        _shuffled(workload.seed, sections(text), None, length),
+        tokenizer,
+        at_length(length),
+        nonce(workload.seed, nonce_key, length),
+    )
+
+
+def at_length(length: int) -> str:
+    """The `prompt_id` of a prompt of some length."""
+    return f"n{length}"
+
+
+def _recorded(recording: replay.Recording, tokenizer: ChatTokenizer | None) -> list[Dialogue]:
+    """Conversations of one client begin alike, so of those only the first is new to a server."""
+    return [
+        Dialogue(
+            prompt_name(index + 1),
+            turns,
+            tokenizer.count(as_sent(turns[0]), recording.tools) if tokenizer else None,
+            new=index == 0,
+        )
+        for index, turns in enumerate(recording.conversations)
+    ]
+
+
 def alike(
-    workload: Workload, text: str, tokenizer: ChatTokenizer | None, nonce_key: str
+    workload: config.Workload, text: str, tokenizer: ChatTokenizer | None, nonce_key: str
 ) -> Dialogue:
     """A first prompt of the same shape and text under another nonce: what warms a server up before
-    it is measured, and the decoy after it."""
+    it is measured, and the decoy after it. Of several lengths it has the shortest; of a recording
+    nothing may be in a cache, so numbers are sent."""
     shape = workload.model_dump(include=set(Chat.model_fields) - {"kind", "prompts"})
+    if isinstance(workload, config.Prefill):
+        shape["prompt_tokens"] = workload.lengths[0]
+    if isinstance(workload, config.Replay):
+        text = " ".join(map(str, range(NUMBERS)))
     dialogue, *_ = dialogues(Chat(kind="chat", **shape), text, tokenizer, nonce_key)
     return dialogue
 
 
-def goes_back(workload: Workload, answer: Answer) -> Messages:
-    """What of an answer joins the history before the next turn."""
+def extra(workload: config.Workload, text: str) -> dict[str, Any]:
+    """What every request of a workload carries beside its messages."""
+    if isinstance(workload, config.Replay):
+        return replay.read(text.encode(), plain=workload.tools == "plain").extra
+    return {}
+
+
+def goes_back(workload: config.Workload, answer: Answer) -> Messages:
+    """What of an answer joins the history before the next turn; a recording has its own answers."""
+    if isinstance(workload, config.Replay):
+        return ()
     history = workload.history if isinstance(workload, Conversation) else "exact"
     if history == "altered":
         return (message("assistant", without_first_word(answer.text)),)
@@ -98,7 +161,7 @@ def goes_back(workload: Workload, answer: Answer) -> Messages:
     return _as_it_came(answer)
 
 
-def unchanged(workload: Workload, answer: Answer) -> str | None:
+def unchanged(workload: config.Workload, answer: Answer) -> str | None:
     """What the history holds as the model wrote it, up to the marks around its thinking; None where
     the workload itself changes the answer."""
     if goes_back(workload, answer) != _as_it_came(answer):
@@ -143,7 +206,8 @@ class _Source:
         if (tokenizer := self.tokenizer) is None:
             return start + self.next(tokens)
 
-        def count(piece: str) -> int:
+        @cache
+        def count(piece: str) -> int:  # of a long prompt it takes a second
             return tokenizer.count([{"role": "user", "content": start + piece}])
 
         if (wanted := tokens - count("")) < 1:
@@ -176,9 +240,14 @@ class _Source:
     def _peek(self, tokens: int) -> str:
         while len(self.text) < 16 * tokens:  # a long prompt may need the text more than once
             self.text += "\n\n" + self.text
+        size = tokens * CHARACTERS_PER_TOKEN
         if self.tokenizer is None:
-            return self.text[: tokens * CHARACTERS_PER_TOKEN]
-        return self.tokenizer.cut(self.text[: 16 * tokens + 64], tokens)
+            return self.text[:size]
+        while True:  # the last tokens of a text depend on what follows them
+            piece = self.tokenizer.cut(self.text[: size + AFTER], tokens)
+            if len(piece) <= size or size >= 16 * tokens:
+                return piece
+            size *= 2
 
     def _drop(self, piece: str) -> None:
         self.text = self.text[len(piece) :]

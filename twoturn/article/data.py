@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from twoturn import blocks, by_kind, config, contrasts, plan
+from twoturn import blocks, by_kind, cells, config, contrasts, plan
 from twoturn.article import turns
 from twoturn.campaign import Loaded
 from twoturn.numbers import finite
@@ -20,6 +20,9 @@ from twoturn.weights import Weights
 
 Row: TypeAlias = dict[str, Any]
 Values: TypeAlias = Mapping[str, float | None]
+
+NOT_SENT = "too_long"
+"""The status of what was not measured and did not fail."""
 
 DEMO = PurePosixPath("checkpoints/demo")
 """Where the embedded demo model lies; its card is the README.md there."""
@@ -74,6 +77,23 @@ class Accepted:
 
 
 @dataclass(frozen=True)
+class Request:
+    """One request of an arm over its rounds: medians of the valid ones, None where one of them does
+    not tell; `status` and `reason` where none is valid. `rounds` counts the valid ones."""
+
+    arm: str
+    prompt: str
+    turn: int
+    rounds: int
+    prompt_tokens: float | None
+    cached_tokens: float | None
+    ttft_s: float | None
+    prefill_tok_s: float | None
+    status: str | None
+    reason: str | None
+
+
+@dataclass(frozen=True)
 class SeriesData:
     """All that is known about one series. `values`: arm → median over its rounds, per column;
     `pictures`: kind → link from the article to its picture, only where there is one that shows
@@ -89,6 +109,7 @@ class SeriesData:
     texts: Texts
     gated: tuple[Gated, ...]
     accepted: tuple[Accepted, ...]
+    requests: tuple[Request, ...]
     contrasts: tuple[Row, ...]
     claims: tuple[Row, ...]
     drift: pd.DataFrame
@@ -158,7 +179,7 @@ def gather(
         facts=loaded.plan.facts,
         first=_moment(started.min()) if len(started) else None,
         last=_moment(started.max()) if len(started) else None,
-        requests=len(cells),
+        requests=int((cells["status"] != NOT_SENT).sum()),
         series=tuple(
             _series_data(
                 series,
@@ -213,6 +234,7 @@ def _series_data(
         texts=_texts(valid, series),
         gated=tuple(_gated(numbered, series)),
         accepted=tuple(_accepted(valid, series)),
+        requests=tuple(_requests(numbered, series)),
         contrasts=tuple(contrast_rows),
         claims=tuple(claim_rows),
         drift=contrasts.drift(rows, series),
@@ -343,8 +365,36 @@ def _accepted(valid: pd.DataFrame, series: plan.Series) -> Iterable[Accepted]:
             )
 
 
+def _requests(rows: pd.DataFrame, series: plan.Series) -> Iterable[Request]:
+    """In the order of the arms, prompts as they were sent."""
+    rows = rows[rows["prompt_id"] != cells.NO_PROMPT]
+    for arm in series.arms:
+        mine = rows[rows["arm"] == arm.name]
+        for key, same in mine.groupby(["prompt_id", "turn"], sort=False):
+            prompt, turn = _prompt(key)
+            valid = same[same["status"] == "ok"]
+            last = same.iloc[-1]
+            yield Request(
+                arm=arm.name,
+                prompt=prompt,
+                turn=turn,
+                rounds=len(valid),
+                prompt_tokens=turns.median(valid["prompt_tokens"]),
+                cached_tokens=turns.median(valid["cached_tokens"]),
+                ttft_s=turns.median(valid["ttft_s"]),
+                prefill_tok_s=turns.median(valid["prefill_tok_s"]),
+                status=None if len(valid) else str(last["status"]),
+                reason=None if len(valid) else last["reason"] or None,
+            )
+
+
+def _prompt(key: Any) -> tuple[str, int]:
+    prompt, turn = key
+    return str(prompt), int(turn)
+
+
 def _excluded(cells: pd.DataFrame) -> Iterable[Excluded]:
-    faulty = cells[cells["status"] != "ok"]
+    faulty = cells[~cells["status"].isin(["ok", NOT_SENT])]
     alike = ["series", "arm", "kind", "status", "reason"]
     for key, rows in faulty.groupby(alike, dropna=False, sort=False):
         series, arm, kind, status, reason = key

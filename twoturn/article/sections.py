@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from twoturn import plan, privacy
+from twoturn import config, plan, privacy
 from twoturn.article.blocks import blocks
 from twoturn.article.data import DEMO, Data, SeriesData
 from twoturn.article.kinds import kinds
+from twoturn.article.lengths import left_out
 from twoturn.article.published import re_measured
 from twoturn.article.series import Context, Fill, acceptance, each_series, stacking
 from twoturn.article.settled import settled
@@ -261,6 +262,10 @@ def _not_measured(data: Data, view: View) -> Context:
             if arm.block_size is not None
         }
     )
+    recorded = [one for one in series if isinstance(one.workload, config.Replay)]
+    cut = [
+        (one, workload) for one in series if not isinstance(workload := one.workload, config.Replay)
+    ]
     temperatures = sorted({one.workload.temperature for one in series})
     return {
         "unmeasured": view.names(one.series.name for one in data.series if not one.measured_rounds),
@@ -288,20 +293,23 @@ def _not_measured(data: Data, view: View) -> Context:
         "prompts": [
             {
                 "series": code(one.name),
-                "count": one.workload.dialogues,
-                "shown": view.number.integer(one.workload.dialogues),
+                "count": workload.dialogues,
+                "shown": view.number.integer(workload.dialogues),
             }
-            for one in series
+            for one, workload in cut
         ],
+        "left_out": left_out(data, view),
+        "replayed": [code(one.name) for one in recorded],
+        "recorded": bool(recorded),
         "texts": view.names(
-            sorted({privacy.redact(one.workload.text, Path.cwd()) for one in series})
+            sorted({privacy.redact(workload.text, Path.cwd()) for _, workload in cut})
         ),
         "blocks": view.number.names(
             f"{view.number.integer(size)} ({code(mode)})" for mode, size in sizes
         ),
         "turns": view.number.names(
             view.number.integer(turns)
-            for turns in sorted({one.workload.turns for one in series if one.workload.turns > 1})
+            for turns in sorted({workload.turns for _, workload in cut if workload.turns > 1})
         ),
         "sessions": [
             {

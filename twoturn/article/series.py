@@ -8,6 +8,8 @@ from typing import Any, TypeAlias
 
 from twoturn import config, contrasts, plan, prefix, privacy
 from twoturn.article.data import SUSPECT_ACCEPT_LENGTH, Data, Gated, Row, SeriesData
+from twoturn.article.lengths import lengths
+from twoturn.article.recording import recording
 from twoturn.article.view import ROLES, View, code, escape
 from twoturn.claim_kinds import kind_of
 from twoturn.claims import N_
@@ -27,27 +29,17 @@ def each_series(data: Data, view: View) -> list[Context]:
 
 def _one(one: SeriesData, view: View) -> Context:
     series, workload = one.series, one.series.workload
-    conversation = workload if isinstance(workload, config.Conversation) else None
-    columns = CONVERSATION if conversation else CHAT
     return {
         "name": code(series.name),
-        "conversation": conversation,
-        "prompts": workload.dialogues,
-        "shown_prompts": view.number.integer(workload.dialogues),
-        "turns": workload.turns,
-        "shown_turns": view.number.integer(workload.turns),
-        "prompt_tokens": view.tokens(workload.prompt_tokens),
-        "turn_tokens": view.tokens(conversation.turn_tokens) if conversation else None,
         "answer_tokens": view.tokens(workload.max_tokens),
         "temperature": view.number.short(workload.temperature),
         "rounds": view.number.integer(len(one.measured_rounds)),
         "planned": view.number.integer(series.rounds),
         "arms": [arm_row(arm, series, view) for arm in series.arms],
-        "results": _results(one, view, columns),
-        "result_head": [
-            view.words.gettext("Arm"),
-            *(view.words.gettext(text) for text in columns.values()),
-        ],
+        "conversation": None,
+        "recorded": isinstance(workload, config.Replay),
+        "intro": None,
+        "details": None,
         "sentences": _sentences(one, view),
         "contrasts": _contrast_rows(one, view),
         "confidence": view.number.percent(CONFIDENCE),
@@ -62,7 +54,34 @@ def _one(one: SeriesData, view: View) -> Context:
         "forest": one.pictures.get("forest"),
         "turns_picture": one.pictures.get("turns"),
         "plain_name": escape(series.name),
+        **_of_kind(one, view),
     }
+
+
+def _of_kind(one: SeriesData, view: View) -> Context:
+    """What the kind of workload adds: its shape, and the table of results."""
+    workload = one.series.workload
+    if isinstance(workload, config.Prefill):
+        return lengths(one, workload, view)
+    if isinstance(workload, config.Replay):
+        return {**recording(one, workload, view), **_table(one, view, REPLAY)}
+    conversation = workload if isinstance(workload, config.Conversation) else None
+    return {
+        "conversation": conversation,
+        "prompts": workload.dialogues,
+        "shown_prompts": view.number.integer(workload.dialogues),
+        "turns": workload.turns,
+        "shown_turns": view.number.integer(workload.turns),
+        "prompt_tokens": view.tokens(workload.prompt_tokens),
+        "turn_tokens": view.tokens(conversation.turn_tokens) if conversation else None,
+        "details": "series_turns.md.j2" if conversation and one.values else None,
+        **_table(one, view, CONVERSATION if conversation else CHAT),
+    }
+
+
+def _table(one: SeriesData, view: View, columns: Mapping[str, str]) -> Context:
+    head = [view.words.gettext(text) for text in (N_("Arm"), *columns.values())]
+    return {"results": _results(one, view, columns), "result_head": head}
 
 
 CHAT = {
@@ -76,6 +95,11 @@ CONVERSATION = {
     "decode_tok_s": N_("Decoding, tok/s"),
     "accept_length": N_("Accept length"),
     "effective_block_size": N_("Effective block"),
+}
+REPLAY = {
+    "conversation_s": N_("Conversation, s"),
+    "turns_ttft_s": N_("TTFT of all turns together, s"),
+    "accept_length": N_("Accept length"),
 }
 """Columns of the tables of results."""
 
@@ -190,7 +214,6 @@ def _turns_told(one: SeriesData, view: View) -> Context:
     """Turn by turn, and how far the figures of the cache can be believed."""
     told, number = one.turns, view.number
     cold = [(arm, sent) for arm, sent, stayed in told.decoys if stayed == sent]
-    conversation = isinstance(one.series.workload, config.Conversation)
     return {
         "turn_head": [
             view.words.gettext(text) for text in (N_("Arm"), N_("Turn"), *TURNS.values())
@@ -202,7 +225,6 @@ def _turns_told(one: SeriesData, view: View) -> Context:
                 *(view.value(name, getattr(row, name)) for name in TURNS),
             ]
             for row in told.turns
-            if conversation
         ],
         "decoys": sum(sent for _, sent in cold),
         "shown_decoys": number.integer(sum(sent for _, sent in cold)),

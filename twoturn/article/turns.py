@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
 
-from twoturn import cache_check, plan, prefix
+from twoturn import cache_check, config, plan, prefix
 from twoturn.numbers import finite
 
 SHOWN = (1, 2, 3)
@@ -41,9 +42,9 @@ class Suspect:
 
 @dataclass(frozen=True)
 class Turns:
-    """`decoys`: arm → (how many were sent, how many stayed cold), of servers that report.
-    `blocks`: arm → the largest step of its cache. `broken`: checkpoint → the smallest share that
-    its template keeps, where that is too little."""
+    """`turns`: of conversations. `decoys`: arm → (how many were sent, how many stayed cold), of
+    servers that report. `blocks`: arm → the largest step of its cache. `broken`: checkpoint → the
+    smallest share that its template keeps, where that is too little."""
 
     turns: tuple[TurnOf, ...]
     decoys: tuple[tuple[str, int, int], ...]
@@ -56,13 +57,14 @@ def gather(rows: pd.DataFrame, series: plan.Series) -> Turns:
     """rows: of the series, all kinds, the rounds that are planned."""
     valid = rows[(rows["kind"] == "round") & (rows["status"] == "ok")]
     suspects = cache_check.suspects(rows)
-    last = series.workload.turns
+    workload = series.workload
+    last = workload.turns if isinstance(workload, config.Conversation) else 0
     return Turns(
         turns=tuple(
             _turn(valid, arm.name, turn, arm.name in suspects)
             for arm in series.arms
             if (valid["arm"] == arm.name).any()
-            for turn in sorted({*(one for one in SHOWN if one < last), last})
+            for turn in sorted({*(one for one in SHOWN if one < last), last} - {0})
         ),
         decoys=tuple(_decoys(rows, series)),
         suspects=tuple(
@@ -82,15 +84,15 @@ def gather(rows: pd.DataFrame, series: plan.Series) -> Turns:
 
 def _turn(valid: pd.DataFrame, arm: str, turn: int, suspect: bool) -> TurnOf:
     mine = valid[(valid["arm"] == arm) & (valid["turn"] == turn)]
-    cached = None if suspect else _median(mine["cached_tokens"])
-    prompt = _median(mine["prompt_tokens"])
-    new = None if cached is None else _median(mine["prompt_tokens"] - mine["cached_tokens"])
+    cached = None if suspect else median(mine["cached_tokens"])
+    prompt = median(mine["prompt_tokens"])
+    new = None if cached is None else median(mine["prompt_tokens"] - mine["cached_tokens"])
     return TurnOf(
-        arm, turn, prompt, cached, new, _median(mine["ttft_s"]), _median(mine["decode_tok_s"])
+        arm, turn, prompt, cached, new, median(mine["ttft_s"]), median(mine["decode_tok_s"])
     )
 
 
-def _median(values: pd.Series) -> float | None:
+def median(values: pd.Series[Any]) -> float | None:
     """None if one is not known: it may have been anything."""
     numbers = pd.to_numeric(values, errors="coerce")
     return None if numbers.isna().any() or numbers.empty else finite(numbers.median())
@@ -113,8 +115,8 @@ def _suspect(rows: pd.DataFrame, arm: str, finding: cache_check.Finding) -> Susp
     if finding == "decoy_warm":
         second = mine[(mine["kind"] == "decoy") & (mine["status"] == "not_cold")]
         first = mine[(mine["kind"] == "round") & (mine["turn"] == 1)]
-    cached, ttft_s = (_median(second[name].dropna()) for name in ("cached_tokens", "ttft_s"))
-    return Suspect(arm, finding, cached, ttft_s, _median(first["ttft_s"].dropna()))
+    cached, ttft_s = (median(second[name].dropna()) for name in ("cached_tokens", "ttft_s"))
+    return Suspect(arm, finding, cached, ttft_s, median(first["ttft_s"].dropna()))
 
 
 def _counts(valid: pd.DataFrame, arm: str) -> list[int]:

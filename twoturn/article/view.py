@@ -10,7 +10,8 @@ from twoturn import claims as claim_texts
 from twoturn import i18n, plan
 from twoturn.claims import N_
 from twoturn.matrix import ADAPTIVE
-from twoturn.numbers import NO_BREAK_SPACE, Formatter
+from twoturn.numbers import Formatter
+from twoturn.wording import metric_words, token_words
 
 KINDS = {
     "round": N_("round"),
@@ -35,6 +36,7 @@ STATUSES = {
     "repeated_token": N_("most of the answer is one token over and over"),
     "stopped_early": N_("the answer is shorter than asked for"),
     "overlong": N_("the answer is longer than allowed"),
+    "too_long": N_("a prompt of this length does not fit, and was not sent"),
     "not_cold": N_("part of a new prompt came from a cache"),
     "wrong_when_warm": N_("a warm server wrote another text than a fresh one: a wrong text"),
     "slept": N_("the machine slept during the request"),
@@ -91,12 +93,13 @@ class View:
         return "; ".join(found)
 
     def metric(self, name: str) -> str:
-        return self.words.gettext(claim_texts.METRICS[name]) if name else ""
+        return metric_words(name, self.words, self.number) if name else ""
 
     def title(self, metric: str) -> str:
         """The metric with its unit, as a head of a row."""
         text = self.metric(metric)
-        unit = "tok/s" if metric.endswith("_tok_s") else "s" if metric.endswith("_s") else ""
+        plain = metric.partition("@")[0]
+        unit = "tok/s" if plain.endswith("_tok_s") else "s" if plain.endswith("_s") else ""
         return text[:1].upper() + text[1:] + (f", {unit}" if unit else "")
 
     def value(self, metric: str, value: float | None) -> str:
@@ -140,8 +143,7 @@ class View:
         return self.words.gettext(NO_SPECULATION) if none else code(arm.speculation)
 
     def tokens(self, count: int) -> str:
-        text = self.words.ngettext("%(shown)s token", "%(shown)s tokens", count)
-        return (text % {"shown": self.number.integer(count)}).replace(" ", NO_BREAK_SPACE)
+        return token_words(count, self.words, self.number)
 
     def table(self, head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
         """A Markdown table, with a footnote where it holds something unknown; "" without rows."""
@@ -163,6 +165,7 @@ class View:
             "ratio": lambda ratio: self.number.counted(self.number.ratio(ratio)),
             "percent": self.number.percent,
             "count": lambda count: self.number.counted(self.number.integer(count)),
+            "tokens": self.tokens,
             "name": lambda name: code(name) if name else self.number.unknown,
             "names": self.names,
             "metric": self.metric,

@@ -43,9 +43,14 @@ class Comparison:
     warnings: tuple[str, ...]
 
 
+def larger_is_better(metric: str) -> bool:
+    """Of a metric, or of one at some length (`prefill_tok_s@4096`)."""
+    return metric.partition("@")[0] in LARGER_IS_BETTER
+
+
 def times_as_fast(metric: str, ratio: float, low: float, high: float) -> tuple[float, float, float]:
     """A ratio arm ÷ reference and its interval, turned so that more than 1 favours the arm."""
-    return (ratio, low, high) if metric in LARGER_IS_BETTER else (1 / ratio, 1 / high, 1 / low)
+    return (ratio, low, high) if larger_is_better(metric) else (1 / ratio, 1 / high, 1 / low)
 
 
 def judge(metric: str, estimate: Estimate, check: Estimate, margin: float = MARGIN) -> Verdict:
@@ -62,7 +67,7 @@ def judge(metric: str, estimate: Estimate, check: Estimate, margin: float = MARG
     excludes_one = estimate.low > 0 or estimate.high < 0
     if excludes_one and abs(estimate.log_ratio) > m and agree(estimate, check):
         larger = estimate.log_ratio > 0
-        return Verdict.FASTER if larger == (metric in LARGER_IS_BETTER) else Verdict.SLOWER
+        return Verdict.FASTER if larger == larger_is_better(metric) else Verdict.SLOWER
     return Verdict.UNRESOLVED
 
 

@@ -2,8 +2,22 @@
 
 FIGURES = [
     *CLAIMS,
-    *modules("figures.py", "forest.py", "turns.py", "blocks.py", "block_curve.py", "by_kind.py"),
-    *modules("kind_dots.py", "matrix.py", "i18n.py", "numbers.py"),
+    *modules(
+        "figures.py",
+        "forest.py",
+        "turns.py",
+        "blocks.py",
+        "block_curve.py",
+        "by_kind.py",
+    ),
+    *modules(
+        "kind_dots.py",
+        "prefill_curve.py",
+        "wording.py",
+        "matrix.py",
+        "i18n.py",
+        "numbers.py",
+    ),
 ]
 PICTURES = [
     f"{REPORTS}/figures/{kind}_{s.name}_{{language}}.svg"
@@ -149,11 +163,38 @@ rule kinds_figure:
         "--cells {input.cells:q} --table {output.table:q} {output.pictures:q} 2> {log:q}"
 
 
+rule prefill_figure:
+    input:
+        PLANNED,
+        FIGURES,
+        sorted(str(path) for path in Path("workflow/locale").rglob("*.po")),
+        "scripts/figure_prefill.py",
+        campaign=CAMPAIGN,
+        cells=f"{RESULTS}/cells.parquet",
+    output:
+        pictures=[
+            report(
+                f"{REPORTS}/figures/prefill_{{series}}_{language}.svg",
+                category="figures",
+                caption="../captions/prefill.rst",
+            )
+            for language in PLAN.languages
+        ],
+        table=f"{REPORTS}/figures/prefill_{{series}}.csv",
+    log:
+        f"logs/{REPORTS}/prefill_{{series}}.log",
+    message:
+        "Draw the prefill speed of {wildcards.series} by the length of the prompt"
+    shell:
+        "python scripts/figure_prefill.py --campaign {input.campaign:q} --series {wildcards.series:q} "
+        "--cells {input.cells:q} --table {output.table:q} {output.pictures:q} 2> {log:q}"
+
+
 rule article:
     input:
         PLANNED,
         CLAIMS,
-        modules("article/*.py", "i18n.py", "numbers.py", "blocks.py"),
+        modules("article/*.py", "wording.py", "i18n.py", "numbers.py", "blocks.py"),
         sorted(str(path) for path in Path("workflow/templates").glob("*.md.j2")),
         sorted(str(path) for path in Path("workflow/locale").rglob("*.po")),
         "scripts/article.py",
