@@ -18,7 +18,9 @@ LAYERS = """
 files
 errors privacy hashes texts messages
 i18n
-config matrix
+config matrix jail
+sandbox
+tasks
 checkpoints gguf_model ledger
 weights
 making
@@ -41,31 +43,32 @@ campaign
 bench
 lengths
 exchange preflight
-sending cold_texts
+sending cold_texts scoring
 measure progress doctor verify
 stats.base
 stats.ols stats.hodges_lehmann
-stats.drift_curve stats.step stats.bracketed stats.prompts
+stats.drift_curve stats.step stats.bracketed stats.prompts stats.paired
 stats.pair_fit
 stats.verdict
 stats.stacking stats.best_of stats.planning
 stats
 earlier cache_check
 contrasts
+quality forced
 claim_kinds
 claims
 numbers
 wording
 blocks by_kind
 figures
-forest turns prefill_curve
+forest turns prefill_curve quality_figure
 block_curve kind_dots
 article.turns
 article.data article.view
 article.lengths article.recording
 article.series article.conditions
 article.published article.settled article.upstream
-article.blocks article.kinds article.switches
+article.blocks article.kinds article.switches article.quality
 article.sections
 article
 page
@@ -89,12 +92,12 @@ MEASURING = {
     "servers",
     "engines",
     "text_gate",
-    *("bench", "lengths", "exchange", "preflight", "sending", "cold_texts", "measure"),
+    *("bench", "lengths", "exchange", "preflight", "sending", "cold_texts", "scoring", "measure"),
 }
 ANALYSIS = {
-    *("stats", "earlier", "cache_check", "contrasts", "claim_kinds", "claims"),
+    *("stats", "earlier", "cache_check", "contrasts", "claim_kinds", "claims", "quality"),
     *("judging", "judge", "rounds", "numbers", "wording", "i18n", "sources", "published"),
-    *("figures", "forest", "turns", "prefill_curve", "blocks", "by_kind"),
+    *("figures", "forest", "turns", "prefill_curve", "quality_figure", "blocks", "by_kind"),
     *("block_curve", "kind_dots", "article", "page"),
 }
 NETWORK = {"httpx", "socket", "http", "urllib", "requests", "aiohttp", "ssl", "asyncio", "uv"}
@@ -270,6 +273,7 @@ WRITERS = {
     "twoturn/cells.py",  # into the passing file that `files.whole` gives
     "twoturn/making.py",  # into a passing folder
     "twoturn/engines/omlx.py",  # into a cell's folder
+    "twoturn/sandbox.py",  # into the passing folder that a model's code runs in
     "twoturn/figures.py",  # into memory
     "twoturn/measure.py",  # logs, and which session has warmed up
     "scripts/example.py",  # docs/example, by hand

@@ -78,7 +78,7 @@ def test_unknown_key(data: Data, path: str, value: Any, line: str) -> None:
             5,
             f"{FIRST}: rounds: 5 is odd, and two rounds are one mirrored block; use 6",
         ),
-        (f"{FIRST}.rounds", 0, f"{FIRST}.rounds: input should be greater than or equal to 2"),
+        (f"{FIRST}.rounds", 0, f"{FIRST}.rounds: input should be greater than or equal to 1"),
         (f"{FIRST}.reference", "plian", f"{FIRST}: reference: 'plian' is not among the arms"),
         (
             f"{FIRST}.arms.Plain",

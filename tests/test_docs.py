@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 import yaml
 
-from twoturn import cells, claims, config, contrasts, engines, machine, metrics
+from twoturn import cells, claims, config, contrasts, engines, machine, metrics, quality
 from twoturn.errors import UserError
 
 ROOT = Path(__file__).parents[1]
@@ -65,6 +65,7 @@ def blocks(page: str, language: str) -> list[str]:
     [
         ("Columns of a cell", cells.SCHEMA),
         ("Columns of contrasts", contrasts.SCHEMA),
+        ("Columns of quality", quality.SCHEMA),
         ("Columns of claims", claims.SCHEMA),
     ],
 )

@@ -314,7 +314,9 @@ def test_a_head_that_a_converter_left_out_is_told(tmp_path: Path) -> None:
         making.write_weights({name: mx.zeros(1)}, folder)
         making.check_head(folder)
     (folder / "model.safetensors").write_bytes(b"no header")
-    with pytest.raises(UserError, match=r"model\.safetensors is no safetensors file"):
+    with pytest.raises(
+        UserError, match=r"model.safetensors: the header of the weight file cannot be read"
+    ):
         making.check_head(folder)
     (folder / "model.safetensors").unlink()  # other formats are not looked into
     making.check_head(folder)

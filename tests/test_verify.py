@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import Tree
-from twoturn import cells, reasons, verify
+from twoturn import cells, reasons, verify, weights
 from twoturn.__main__ import main
 from twoturn.campaign import Loaded
 from twoturn.errors import UserError
@@ -90,6 +90,7 @@ def measured(tree: Tree) -> Loaded:
     second = 0
     for series in loaded.plan.series:
         reasons.write_spec(series, loaded.root)
+        (loaded.root / series.directory / weights.FILE).write_text("{}")
         for number in series.round_numbers():
             for arm in series.order(number):
                 write(loaded, series, arm, number, "round", second := second + 10)
@@ -97,7 +98,7 @@ def measured(tree: Tree) -> Loaded:
         for arm in series.order(1):
             write(loaded, series, arm, 1, "warmup", 1)
     join(loaded)
-    for name in ("contrasts", "claims"):
+    for name in ("contrasts", "quality", "claims"):
         shutil.copy(loaded.root / "results/cells.parquet", loaded.root / f"results/{name}.parquet")
     return loaded
 
@@ -120,8 +121,8 @@ def test_nothing_measured_is_missing_and_not_broken(tree: Tree) -> None:
     found = verify.findings(loaded)
     assert {one.kind for one in found} == {"missing"}
     rounds = sum(series.rounds for series in loaded.plan.series)
-    assert len(found) == rounds + 3  # and three tables
-    assert list(verify.lines(loaded))[-1] == f"{rounds + 3} missing, 0 foreign, 0 broken"
+    assert len(found) == rounds + 4  # and four tables
+    assert list(verify.lines(loaded))[-1] == f"{rounds + 4} missing, 0 foreign, 0 broken"
 
 
 def test_the_command_says_it_by_its_exit_code(

@@ -17,7 +17,7 @@ from twoturn import campaign, preflight
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 PARTS = (
-    *("Snakefile", "config.yaml", "workflow", "scripts", "twoturn", "profiles", "texts"),
+    *("Snakefile", "config.yaml", "workflow", "scripts", "twoturn", "profiles", "texts", "tasks"),
     *("checkpoints", "tests/servers"),
 )
 SCRIPTED = """

@@ -18,7 +18,10 @@ from twoturn import files
 from twoturn.errors import UserError
 
 SCHEMA_VERSION = 3
-ADDED = {2: ("text_gate", "divergence_token"), 3: ("prefix_share",)}
+ADDED = {
+    2: ("text_gate", "divergence_token"),
+    3: ("prefix_share", "passed", "failed_because"),
+}
 """Schema version → columns that came with it. Files of earlier versions are read, these as null."""
 METADATA_KEY = b"twoturn"
 NO_PROMPT = "none"  # prompt_id of the one row of a cell whose server did not start
@@ -57,6 +60,8 @@ SCHEMA = pa.schema(
         *_fields("accept_length tokens_per_step accept_rate draft_share", pa.float64()),
         *_fields("output_sha256 text_gate", pa.string()),
         *_fields("output_chars divergence_index divergence_token longest_repeat", pa.int64()),
+        pa.field("passed", pa.bool_()),
+        pa.field("failed_because", pa.string()),
         pa.field("chunk_times_s", pa.list_(pa.float64())),
         pa.field("started_at", pa.timestamp("us", tz="UTC"), False),
         *_fields("start_monotonic_s wall_minus_monotonic_s", pa.float64(), False),
@@ -122,9 +127,7 @@ def load(file: Path) -> pa.Table:
 def with_later_columns(cell: pa.Table, version: int) -> pa.Table:
     """Cells of an earlier version with nulls in the columns that have come since."""
     later = [name for since, names in ADDED.items() if since > version for name in names]
-    if not later or set(later) & set(cell.schema.names):
-        return cell
-    for name in later:
+    for name in (name for name in later if name not in cell.schema.names):
         field = SCHEMA.field(name)
         cell = cell.append_column(field, pa.nulls(cell.num_rows, field.type))
     known = [name for name in SCHEMA.names if name in cell.schema.names]

@@ -15,6 +15,7 @@ from typing import Any
 
 from twoturn import config, sources
 from twoturn.errors import UserError
+from twoturn.stats.paired import Quality
 from twoturn.stats.verdict import Verdict
 
 FILE = Path(__file__).resolve().parent.parent / "workflow" / "claims.yaml"
@@ -23,11 +24,13 @@ FIELDS = (
     *("arm", "arms", "reference", "series", "metric", "measure", "reason"),
     *("effect", "second_effect", "low", "high", "share", "share_low", "share_high"),
     *("confidence", "margin", "rounds", "prompts", "date", "versions", "fingerprint", "blocks"),
+    *("tasks", "passed", "passed_reference", "points", "points_low", "points_high"),
     "length",
 )
 """Placeholders of sentences. `metric` is the contrast's own, `measure` what it is about: of
 `prompts:ttft_s` the time to the first token. `length`: of the prompt that a metric is about."""
 
+SCORED = (Quality.BETTER, Quality.WORSE)
 EVERY = tuple(str(verdict) for verdict in Verdict)
 WANTED: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(
@@ -38,15 +41,17 @@ WANTED: dict[str, tuple[str, ...]] = {
     "beside_best": ("alike", "apart"),
     "earlier": ("faster", "slower", "same", "unresolved", "invalid"),
     "trade": ("faster", "slower"),
+    "quality": tuple(str(verdict) for verdict in Quality),
+    "withheld": ("worse",),
     "null_arm": ("passed", "failed", "unchecked", "absent"),
     **dict.fromkeys(
         ("headline:conversation_s", "headline:decode_tok_s", "headline:prefill_tok_s@"),
-        ("faster", "slower", "same", "unresolved", "silent"),
+        ("faster", "slower", "same", "unresolved", "silent", "worse"),
     ),
 }
 """Kind of claim → the verdicts that it needs a sentence for."""
 
-SECTIONS = ("workload", "decision", "reading", "stacking", "blocks")
+SECTIONS = ("workload", "decision", "reading", "stacking", "blocks", "quality")
 
 
 @dataclass(frozen=True)
@@ -113,7 +118,7 @@ def parse(text: str, file: str) -> ClaimKinds:
     data = config.read_yaml(text, file)
     try:
         top = _mapping(data, "", ("verdicts", "silent", "kinds"))
-        verdicts = _sentences(top["verdicts"], "verdicts", EVERY)
+        verdicts = _sentences(top["verdicts"], "verdicts", (*EVERY, *map(str, SCORED)))
         told = _mapping(top["kinds"], "kinds", tuple(WANTED))
         kinds = {name: _kind(value, f"kinds.{name}", WANTED[name]) for name, value in told.items()}
     except UserError as error:

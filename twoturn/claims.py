@@ -10,18 +10,19 @@ extraction through the marker `N_`.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from datetime import date
 from typing import Any, Literal
 
 import pyarrow as pa
 
-from twoturn import claim_kinds, config
+from twoturn import claim_kinds, config, quality
 from twoturn.claim_kinds import kind_of, placeholders
 from twoturn.contrasts import BESIDE_BEST, BEST_BLOCK, PROMPTS, null_arm_state, squares
 from twoturn.contrasts import of_series as contrasts_of
 from twoturn.matrix import SeriesLike, block, sweeps
 from twoturn.stats.base import CONFIDENCE
+from twoturn.stats.paired import MARGIN as QUALITY_MARGIN
 from twoturn.stats.verdict import MARGIN, STACKING, Verdict, times_as_fast
 
 SCHEMA = pa.schema(
@@ -47,6 +48,8 @@ SCHEMA = pa.schema(
         pa.field("missed_high", pa.float64()),
         pa.field("rounds", pa.int64()),
         pa.field("prompts", pa.int64()),
+        *(pa.field(name, pa.int64()) for name in ("tasks", "passed", "passed_reference")),
+        *(pa.field(name, pa.float64()) for name in ("points", "points_low", "points_high")),
         pa.field("reason", pa.string()),
         pa.field("warnings", pa.list_(pa.string()), nullable=False),
         pa.field("arms", pa.list_(pa.string()), nullable=False),
@@ -58,10 +61,11 @@ SCHEMA = pa.schema(
 
 claim: `series/metric/arm`, `series/trade/arm`, `series/null_arm`, `series/headline`, and
     `series/earlier/metric/arm` of a measurement with other versions than today's.
-section: decision | reading | conversation | chat | stacking | blocks.
-verdict: that of the contrast; `trade` for a trade; that of its arms for a headline;
-    passed | failed | unchecked | absent for a null arm; of the other block sizes beside the chosen
-    one apart, or alike where one of them cannot be called slower.
+section: decision | reading | conversation | chat | stacking | blocks | quality.
+verdict: that of the contrast; better | worse | same | unresolved of quality; `trade` for a trade;
+    that of its arms for a headline; passed | failed | unchecked | absent for a null arm; of the
+    other block sizes beside the chosen one apart, or alike where one of them cannot be called
+    slower.
 ratio, ci_low, ci_high: arm ÷ reference, as in the contrast; measured_value: "times as fast".
 effect (≥ 1): how many times as fast the faster of the two is (faster, slower, trade).
 second_effect (≥ 1): the same for decoding, in a trade.
@@ -72,6 +76,9 @@ arms: the arms that a headline names; of a claim about stacking the two with one
     one about block sizes those it was chosen from; of those beside the chosen one the arms that
     cannot be called slower, or, where there are none, all of them.
 blocks: the blocks of the arms that may be as good as the chosen one, its own among them.
+tasks, passed, passed_reference: of a claim about quality, how many tasks there are and how many the
+    arm and the reference pass; points, points_low, points_high: the difference of the shares that
+    pass, in percentage points, with its interval.
 prompts: how many a claim about prompts like these rests on.
 measured_on: JSON of what an earlier measurement was made with: date, versions, fingerprint.
 """
@@ -79,6 +86,7 @@ measured_on: JSON of what an earlier measurement was made with: date, versions, 
 Kind = Literal[
     "ratio",
     "percent",
+    "points",
     "name",
     "names",
     "metric",
@@ -88,10 +96,10 @@ Kind = Literal[
     "date",
     "blocks",
 ]
-"""How a formatter treats a value: ratio 1.35 without a sign, percent 0.99 as 99 %, name as it is,
-tokens with that word, names a tuple joined by the language's "and", metric and reason through
-METRICS and REASONS, date a `datetime.date`, blocks a tuple of sizes and `matrix.ADAPTIVE`, as
-texts."""
+"""How a formatter treats a value: ratio 1.35 without a sign, percent 0.99 as 99 %, points
+percentage points with one decimal, name as it is, tokens with that word, names a tuple joined by
+the language's "and", metric and reason through METRICS and REASONS, date a `datetime.date`, blocks
+a tuple of sizes and `matrix.ADAPTIVE`, as texts."""
 
 
 def N_(message: str) -> str:
@@ -107,6 +115,7 @@ METRICS = {
     "conversation_s": N_("time for the whole conversation"),
     "turns_ttft_s": N_("time to the first tokens of all turns together"),
     "accept_length": N_("accept length"),
+    quality.METRIC: N_("quality of the answers"),
     STACKING: N_("stacking of the decode speed"),
     f"{BEST_BLOCK}:decode_tok_s": N_("decode speed of the chosen block size"),
     f"{BEST_BLOCK}:conversation_s": N_(
@@ -161,6 +170,11 @@ REASONS = {
     "odd_rounds": N_("the number of rounds is odd"),
     "collinear": N_("the order of the cells does not tell the arms from the drift"),
     "too_few_slots": N_("there are too few cells for so many sessions"),
+    "tasks_differ": N_("not every task has a score of both"),
+    "too_few_tasks": N_("there are too few tasks"),
+    "no_safetensors": N_("its weights are in no format that mlx_lm reads"),
+    "cannot_load": N_("mlx_lm cannot load it"),
+    "other_tokens": N_("its tokenizer is another"),
     "no_noise": N_("the values show no noise at all, so they are not measurements"),
     "not_measured": N_("it is not measured yet"),
 }
@@ -190,18 +204,24 @@ def from_contrasts(
     *,
     published: Mapping[str, float] | None = None,
     measured_on: Mapping[str, str] | None = None,
+    scores: pa.Table | None = None,
 ) -> pa.Table:
     """The claims (SCHEMA) of all series, in the order of the series and of their contrasts.
 
     published: claim id → "times as fast" that an earlier article printed. measured_on: fingerprint
     → JSON of what was measured with it, see SCHEMA. Contrasts of another fingerprint than the
-    series' are told as earlier ones where it says when that was; they enter nothing else. A series
+    series' are told as earlier ones where it says when that was; they enter nothing else. scores: a
+    table of `quality.SCHEMA`; no headline recommends a faster arm whose answers are worse. A series
     of one arm has no claims. Raises UserError if `claims.yaml` is not whole.
     """
-    rows, on = contrasts.to_pylist(), measured_on or {}
+    rows, on, planned = contrasts.to_pylist(), measured_on or {}, list(series_list)
+    scored = quality.SCHEMA.empty_table() if scores is None else scores
+    worse = quality.worse(planned, scored)
     found: list[Row] = []
-    for series in series_list:
-        claims = _series_claims(contrasts_of(rows, series), series)
+    for series in planned:
+        own = contrasts_of(rows, series)
+        claims = _series_claims(own, series, worse.get(series.name, frozenset()))
+        claims += [_score(row, series) for row in contrasts_of(scored.to_pylist(), series)]
         found += [{**claim, "measured_on": on.get(series.fingerprint)} for claim in claims]
         earlier = [row for row in rows if _is_earlier(row, series) and row["fingerprint"] in on]
         found += [
@@ -212,8 +232,8 @@ def from_contrasts(
     return pa.Table.from_pylist(found, schema=SCHEMA)
 
 
-def _series_claims(own: list[Row], series: SeriesLike) -> list[Row]:
-    """What today's contrasts of one series say."""
+def _series_claims(own: list[Row], series: SeriesLike, worse: Set[str]) -> list[Row]:
+    """What today's contrasts of one series say; `worse`: arms whose answers are."""
     if not own:
         return []
     beside = [row for row in own if kind_of(row["metric"]) == BESIDE_BEST]
@@ -222,8 +242,37 @@ def _series_claims(own: list[Row], series: SeriesLike) -> list[Row]:
     found += [trade for arm in series.arms if (trade := _trade(readers, series, arm.name))]
     found.append(_null_arm(own, series, null_arm_state(own, series)))
     if readers:
-        found.append(_headline(readers, series))
+        found.append(_headline(readers, series, worse))
+        found += [_withheld(readers, series, arm) for arm in _faster(readers, series) & worse]
     return found
+
+
+def _score(row: Row, series: SeriesLike) -> Row:
+    """The claim of one row of `quality.SCHEMA`; of the reference against itself too."""
+    head = {**row, "metric": quality.METRIC}
+    points = {"points": "difference", "points_low": "ci_low", "points_high": "ci_high"}
+    return {
+        **_claim("quality", row["verdict"], f"{quality.METRIC}/{row['arm']}", [head], series),
+        **{name: row[name] for name in ("tasks", "passed", "passed_reference")},
+        **{name: None if row[of] is None else 100 * row[of] for name, of in points.items()},
+        "reason": row["warnings"][0] if row["warnings"] else None,
+    }
+
+
+def _faster(contrasts: list[Row], series: SeriesLike) -> Set[str]:
+    """Arms that win on the metric that decides a series."""
+    metric = next((name for name in HEADLINES if name in series.metrics), None)
+    return {
+        row["arm"]
+        for row in contrasts
+        if row["metric"] == metric and row["verdict"] == Verdict.FASTER
+    }
+
+
+def _withheld(contrasts: list[Row], series: SeriesLike, arm: str) -> Row:
+    """That a faster arm is not recommended, because its answers are worse."""
+    pair = claim_kinds.load().kinds["withheld"].contrasts(contrasts, arm=arm)
+    return _claim("withheld", "worse", f"withheld/{arm}", pair, series)
 
 
 def _claim(kind: str, verdict: str, claim: str, rests_on: list[Row], series: SeriesLike) -> Row:
@@ -374,8 +423,9 @@ def _null_arm(contrasts: list[Row], series: SeriesLike, state: str) -> Row:
     return claim
 
 
-def _headline(contrasts: list[Row], series: SeriesLike) -> Row:
-    """The series in one sentence; about conversations only if conversations were timed."""
+def _headline(contrasts: list[Row], series: SeriesLike, worse: Set[str]) -> Row:
+    """The series in one sentence; about conversations only if conversations were timed. Arms whose
+    answers are `worse` are never recommended."""
     metric = next((name for name in HEADLINES if name in series.metrics), None)
     if metric is None:
         told = [row["metric"] for row in contrasts if row["ratio"] is not None]
@@ -394,9 +444,13 @@ def _headline(contrasts: list[Row], series: SeriesLike) -> Row:
         return {**claim, "verdict": verdict, "arm": "", "reason": reason}
     faster = [row["arm"] for row in judged if row["verdict"] == Verdict.FASTER]
     verdicts = {row["verdict"] for row in deciding}
+    kept = [arm for arm in faster if arm not in worse]
+    if faster and not kept:
+        claim = _claim(kind, "worse", "headline", deciding, series)
+        return {**claim, "arm": "", "arms": faster}
     verdict = "faster" if faster else verdicts.pop() if len(verdicts) == 1 else "unresolved"
     claim = _claim(kind, verdict, "headline", deciding, series)
-    return {**claim, "arm": "", "arms": faster}
+    return {**claim, "arm": "", "arms": kept}
 
 
 # Telling a claim ----------------------------------------------------------------------------------
@@ -414,6 +468,7 @@ def sentence_fields(row: Mapping[str, Any]) -> dict[str, tuple[Kind, Any]]:
     the arm, or, where the reference is said to be `effect` times as fast, of the reference.
     """
     low, high = _told_interval(row)
+    margin = QUALITY_MARGIN if row["metric"] == quality.METRIC else MARGIN
     on = json.loads(row["measured_on"] or "{}")
     fields: dict[str, tuple[Kind, Any]] = {
         "arm": ("name", row["arm"]),
@@ -432,7 +487,13 @@ def sentence_fields(row: Mapping[str, Any]) -> dict[str, tuple[Kind, Any]]:
         "low": ("ratio", low),
         "high": ("ratio", high),
         "confidence": ("percent", CONFIDENCE),
-        "margin": ("percent", MARGIN),
+        "margin": ("percent", margin),
+        "tasks": ("count", row["tasks"]),
+        "passed": ("count", row["passed"]),
+        "passed_reference": ("count", row["passed_reference"]),
+        "points": ("points", row["points"]),
+        "points_low": ("points", row["points_low"]),
+        "points_high": ("points", row["points_high"]),
         "rounds": ("count", row["rounds"]),
         "prompts": ("count", row["prompts"]),
         "date": ("date", on.get("date") and date.fromisoformat(on["date"])),

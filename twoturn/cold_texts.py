@@ -41,8 +41,8 @@ def compare(this: Round, measured: Sequence[Cell]) -> None:
 def judge(this: Round, measured: Sequence[Cell]) -> None:
     """Fill in whether greedy texts are right; a row that is wrong when warm is no measurement."""
     workload = this.series.workload
-    if workload.temperature > 0 or workload.kind == "prefill":
-        return  # samples differ rightly; of prefill no text is timed
+    if workload.temperature > 0 or workload.kind == "prefill" or not workload.timed:
+        return  # samples differ rightly; of prefill no text is timed, of tasks the score counts
     timed = {cell.arm.name for cell in measured if _tells_time(this, cell.arm)}
     answers = [
         (row, request)

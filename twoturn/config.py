@@ -209,6 +209,9 @@ class _Workload(_Strict):
     exact_length: ClassVar[bool] = True
     """Whether an answer that is shorter than `max_tokens` is none."""
 
+    timed: ClassVar[bool] = True
+    """Whether speeds are compared; else answers are scored."""
+
     @property
     def source(self) -> str:
         """The file that the prompts come from."""
@@ -305,7 +308,21 @@ class Replay(_Workload):
     exact_length: ClassVar[bool] = False
 
 
-Workload = Annotated[Chat | Conversation | Prefill | Replay, Field(discriminator="kind")]
+class Quality(_Workload):
+    """Tasks whose answers a program can check, one request each. No speed is told of them, because
+    every answer ends where the model ends it."""
+
+    kind: Literal["quality"]
+    text: Inside = Field("tasks/tasks.yaml", description="file of the tasks")
+    max_tokens: int = Field(256, ge=2, le=1_048_576, description="tokens of an answer, at most")
+    temperature: float = Field(0.0, ge=0, le=0)
+
+    turns: ClassVar[int] = 1
+    exact_length: ClassVar[bool] = False
+    timed: ClassVar[bool] = False
+
+
+Workload = Annotated[Chat | Conversation | Prefill | Replay | Quality, Field(discriminator="kind")]
 
 
 class Arm(_Strict):
@@ -338,14 +355,24 @@ class Series(_Strict):
     """One workload, its arms and its rounds, measured interleaved."""
 
     workload: Workload
-    rounds: int = Field(6, ge=2, le=100, description="even: two rounds are one mirrored block")
+    rounds: int = Field(
+        6, ge=1, le=100, description="even: two rounds are one mirrored block; of quality any"
+    )
     reference: Name = Field(description="the arm that others are compared with; the control")
     null_arm: bool = Field(False, description="measure a second copy of the reference as an arm")
     arms: dict[Name, Arm] = Field(min_length=1)
 
+    @model_validator(mode="before")
+    @classmethod
+    def _answered_once(cls, given: Any) -> Any:
+        """A greedy answer that comes twice is one: tasks are put once if nobody says else."""
+        workload = given.get("workload") if isinstance(given, dict) else None
+        once = isinstance(workload, dict) and workload.get("kind") == "quality"
+        return {"rounds": 1, **given} if once else given
+
     @model_validator(mode="after")
     def _whole(self) -> Self:
-        if self.rounds % 2:
+        if self.rounds % 2 and self.workload.timed:
             raise ValueError(
                 f"rounds: {self.rounds} is odd, and two rounds are one mirrored block; "
                 f"use {self.rounds + 1}"

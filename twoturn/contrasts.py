@@ -414,6 +414,8 @@ def from_cells(cells: pd.DataFrame, series_list: Iterable[SeriesLike]) -> pa.Tab
 
 
 def _series_contrasts(cells: pd.DataFrame, series: SeriesLike) -> list[dict[str, Any]]:
+    if not series.metrics:
+        return []  # nothing of it is timed
     rows = _rows(cells, series, "round")
     fault = series_fault(cells, series)
     table = slots(cells, series)

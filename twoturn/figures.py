@@ -108,7 +108,14 @@ def write(
 ) -> None:
     """The pictures of some data, each in the language that its name ends with (…_LANGUAGE.svg), and
     the data as CSV; nothing is written unless all can be drawn."""
-    drawn = {file: draw(data, series, i18n.of_file(file.stem)) for file in pictures}
+    write_told(lambda language: draw(data, series, language), data, table, pictures)
+
+
+def write_told(
+    draw: Callable[[str], str], data: pd.DataFrame, table: Path, pictures: Iterable[Path]
+) -> None:
+    """`write` for a picture that is of no single series: `draw` takes the language alone."""
+    drawn = {file: draw(i18n.of_file(file.stem)) for file in pictures}
     files.write_text(table, data.to_csv(index=False, lineterminator="\n"))
     for file, picture in drawn.items():
         files.write_text(file, picture)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import time
 from datetime import UTC, datetime
 from typing import Any
 
-from twoturn import capacity, checkpoints, config, workloads
+from twoturn import capacity, checkpoints, config, weights, workloads
 from twoturn.bench import Round
 from twoturn.campaign import Loaded
 from twoturn.errors import UserError
@@ -18,14 +17,12 @@ def why_not(loaded: Loaded, workload: config.Prefill, arm: Arm) -> dict[int, str
     """Length → why the arm's checkpoint or this machine cannot hold it; {} for other servers'
     checkpoints of which nothing is known here."""
     folder = checkpoints.folder(arm.checkpoint, loaded.campaign, loaded.file, loaded.root)
-    try:
-        told = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    if (told := weights.read_config(folder)) is None:
         return {}
-    weights = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
+    size = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
     memory = loaded.plan.facts.get("memory_gb")
     found = {
-        length: capacity.why_not(told, weights, memory, length + workload.max_tokens)
+        length: capacity.why_not(told, size, memory, length + workload.max_tokens)
         for length in workload.lengths
     }
     return {length: why for length, why in found.items() if why is not None}

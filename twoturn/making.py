@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     import mlx.core as mx
 
 SCHEMA = 1
-MAX_HEADER = 100 * 2**20  # bytes; what the format allows
+GGUF_SCHEMA = 2  # in 1 the GGUF file of a source took the place of the one that was made of it
 TEXT_TYPE, WRAPPED_TYPE = "qwen3_5_text", "qwen3_5"
 OUTPUT_PROJECTIONS = ("out_proj.weight", "o_proj.weight", "down_proj.weight")
 LAYER = re.compile(r"^(.*\blayers\.)(\d+)(\..*)$")
@@ -91,7 +91,8 @@ def recipe_of(plan: Mapping[str, Any], source: Mapping[str, Any] | None) -> dict
         done["mlx_lm"] = importlib.metadata.version("mlx-lm")
     if "gguf" in done:
         done["gguf_package"] = importlib.metadata.version("gguf")
-    return {**({} if source is None else {"from": dict(source)}), **done, "making": SCHEMA}
+    making = GGUF_SCHEMA if "gguf" in done else SCHEMA
+    return {**({} if source is None else {"from": dict(source)}), **done, "making": making}
 
 
 def source_recipe(source: Path, root: Path) -> dict[str, Any]:
@@ -186,7 +187,7 @@ def check_head(target: Path) -> None:
             cure="take a checkpoint that was converted with its head",
         )
     after = f"layers.{config.get('num_hidden_layers')}."
-    names = tensor_names(target)
+    names = weights.tensors(target)
     if names and not any("mtp." in name or after in name for name in names):
         raise UserError(
             "the target's config.json names an MTP head and its weights hold none",
@@ -552,20 +553,6 @@ def read_weights(place: Path) -> Weights:
     return {name: weight for name, weight in found.items() if "mtp." not in name}
 
 
-def tensor_names(place: Path) -> set[str]:
-    """Names of a checkpoint's tensors, from the headers of its safetensors files. Raises
-    UserError."""
-    found: set[str] = set()
-    for path in sorted(place.glob("*.safetensors")):
-        with path.open("rb") as stream:
-            size = int.from_bytes(stream.read(8), "little")  # of the JSON that follows
-            try:
-                found |= json.loads(stream.read(min(size, MAX_HEADER))).keys()
-            except (ValueError, AttributeError):
-                raise UserError(f"{path.name} is no safetensors file") from None
-    return found - {"__metadata__"}
-
-
 def write_weights(weights: Weights, place: Path) -> None:
     import mlx.core as mx
 
@@ -575,7 +562,7 @@ def write_weights(weights: Weights, place: Path) -> None:
 def _copy_beside(source: Path, target: Path) -> None:
     """Tokenizer, template and generation defaults, byte by byte: no converter rewrites them."""
     for path in source.iterdir():
-        weights = ".safetensors" in path.name
+        weights = ".safetensors" in path.name or path.suffix == ".gguf"
         own = path.name in ("config.json", "made.json") or path.suffix == ".md"
         if path.is_file() and not weights and not own and not path.name.startswith("."):
             shutil.copy2(path, target / path.name)

@@ -20,14 +20,17 @@ from typing import Any
 from twoturn import (
     bench,
     cells,
+    checkpoints,
     cold_texts,
     engines,
     files,
     machine,
     privacy,
     reasons,
+    scoring,
     servers,
     text_gate,
+    weights,
     workloads,
 )
 from twoturn.bench import Cell, Round, Say
@@ -76,8 +79,10 @@ def run_round(
     _clear_leftovers(folder)
     reasons.write_spec(series, loaded.root)
     warmed = loaded.root / servers.STATE / "warmed"  # the session that has measured a round
+    weights.keep(_sizes(loaded, series), folder / weights.FILE)
     with _staging(folder, number) as staging:
-        if not warmed.is_file() or warmed.read_text(encoding="utf-8") != session.id:
+        timed = series.workload.timed
+        if timed and _says(warmed) != session.id:
             warm_up = _measure_arms(this, series.order(number), "warmup")
             _write_cells(this, warm_up, staging / "warmup")
         measured = _measure_arms(this, series.order(number), "round")
@@ -87,7 +92,8 @@ def run_round(
         cold_texts.judge(this, measured)  # its cold servers run when nothing is timed any more
         _write_cells(this, measured, staging)
         _publish(staging, folder / round_name(number))
-    warmed.write_text(session.id, encoding="utf-8")
+    if timed:
+        warmed.write_text(session.id, encoding="utf-8")
 
 
 def _measure_arms(this: Round, names: Sequence[str], kind: str) -> list[Cell]:
@@ -177,6 +183,7 @@ def _measure_cell(this: Round, arm: Arm, kind: str, position: int) -> Cell:
         "environment_after": machine.state(),
         "session": this.session.id,
     }
+    scoring.score(this, cell)
     return cell
 
 
@@ -240,6 +247,22 @@ def _or_give_up(this: Round, arm: Arm, kind: str, fault: servers.ServerFault, ta
     )
 
 
+def _sizes(loaded: Loaded, series: Series) -> dict[str, weights.Precision]:
+    """What the weights of the series' checkpoints take, told from the files that its servers read.
+    What no reader knows is left out."""
+    found = {}
+    for arm in series.arms:
+        engine = engines.get(loaded.campaign, arm.server)
+        for name in filter(None, (arm.checkpoint, arm.draft)):
+            folder = checkpoints.folder(name, loaded.campaign, loaded.file, loaded.root)
+            with contextlib.suppress(UserError):  # servers judge their weights themselves
+                if isinstance(engine, engines.ReadsOtherFiles):
+                    found[name] = weights.count_gguf(engine.weights(folder))
+                elif (size := weights.counted(folder)) is not None:
+                    found[name] = size
+    return found
+
+
 # --- files ---------------------------------------------------------------------------------------
 
 
@@ -269,6 +292,10 @@ def _clear_leftovers(folder: Path) -> None:
         owner = path.name.rsplit(".", 1)[-1]
         if files.is_left(owner):
             shutil.rmtree(path, ignore_errors=True)
+
+
+def _says(file: Path) -> str | None:
+    return file.read_text(encoding="utf-8") if file.is_file() else None
 
 
 def _session_of(folder: Path) -> str | None:

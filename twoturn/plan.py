@@ -19,6 +19,7 @@ from twoturn import config, matrix
 
 PROTOCOL = 1  # raise when the meaning of a measured number changes; every series is then new
 GENERATOR = 1  # raise when `workloads` cuts other prompts from the same text
+CHECKER = 1  # raise when `tasks` reads an answer otherwise, so that its score may be another
 MACHINE_FACTS = ("chip", "memory_gb", "os", "os_build", "arch", "accelerator")
 
 METRICS: dict[str, tuple[str, ...]] = {
@@ -26,6 +27,7 @@ METRICS: dict[str, tuple[str, ...]] = {
     "conversation": ("conversation_s", "turn2_ttft_s", "decode_tok_s"),
     "prefill": ("prefill_tok_s",),
     "replay": ("conversation_s", "turns_ttft_s"),
+    "quality": (),
 }
 """Kind of workload → what is compared, the metric that decides first. Lengths are compared each for
 itself: `prefill_tok_s@4096` is the rate at a prompt of 4096 tokens."""
@@ -94,7 +96,10 @@ class Series:
 
     @property
     def pictures(self) -> tuple[str, ...]:
-        """Kinds of pictures that show something of it; their files are KIND_SERIES_LANGUAGE.svg."""
+        """Kinds of pictures that show something of it; their files are KIND_SERIES_LANGUAGE.svg.
+        Series that score answers share one, which lies beside these."""
+        if not self.workload.timed:
+            return ()
         shown = {
             "turns": "turn2_ttft_s" in self.metrics,
             "blocks": matrix.sweeps(self),
@@ -215,7 +220,7 @@ def _workload_recipe(
         **workload.model_dump(exclude={workload.source_key, "decoy"}, exclude_none=True),
         **recorded,
         "text_sha256": recipes["texts"][workload.source],
-        "generator": GENERATOR,
+        **({"generator": GENERATOR} if workload.timed else {"checker": CHECKER}),
     }
 
 

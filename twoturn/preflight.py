@@ -17,6 +17,7 @@ from twoturn import (
     reasons,
     replay,
     servers,
+    tasks,
     tokens,
     tool_templates,
 )
@@ -54,6 +55,10 @@ def check(loaded: Loaded, wanted: Sequence[Series], say: Say) -> None:
         )
     for series in wanted:
         _check_order(loaded, series)
+        if isinstance(series.workload, config.Quality):
+            file = series.workload.text
+            text = (loaded.root / file).read_text(encoding="utf-8")
+            tasks.check_references(tasks.parse(text, file), file)
     arms = [arm for series in wanted for arm in series.arms]
     for name in sorted({arm.checkpoint for arm in arms} | {a.draft for a in arms if a.draft}):
         making.ensure(name, loaded.campaign, loaded.root, loaded.file, say)

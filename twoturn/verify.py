@@ -20,7 +20,7 @@ from typing import Any, Literal, TypeAlias, get_args
 
 import pyarrow as pa
 
-from twoturn import cells, config, plan
+from twoturn import cells, config, plan, weights
 from twoturn.campaign import Loaded
 from twoturn.errors import UserError
 from twoturn.plan import Series, round_name
@@ -29,7 +29,8 @@ from twoturn.reasons import SPEC, spec_text
 CELLS = "results/cells"
 _PLACE = re.compile(
     r"(?P<series>[a-z][a-z0-9_.-]*)/(?P<fingerprint>[0-9a-f]{12})/"
-    rf"(?:{re.escape(SPEC)}|(?P<round>\d\d+)/(?:(?P<kind>warmup|control)/)?(?P<arm>[a-z][a-z0-9_.-]*)\.parquet)"
+    rf"(?:{re.escape(SPEC)}|{re.escape(weights.FILE)}|"
+    r"(?P<round>\d\d+)/(?:(?P<kind>warmup|control)/)?(?P<arm>[a-z][a-z0-9_.-]*)\.parquet)"
 )
 _HIDDEN_WORDS = ("~", "<user>", "<host>", "<key>")  # privacy.redact put them there
 _AGAIN = "remove the folders of this round and of later ones, then run again"
@@ -105,12 +106,14 @@ def sort_out(listing: Iterable[str]) -> tuple[dict[str, Measured], list[Finding]
             foreign.append(Finding("foreign", shown, "left by a run that was killed", cure))
         elif (place := _PLACE.fullmatch(path)) is None:
             cure = "move it elsewhere"
-            foreign.append(Finding("foreign", shown, "neither a cell nor a spec.json", cure))
+            foreign.append(
+                Finding("foreign", shown, f"neither a cell nor {SPEC} nor {weights.FILE}", cure)
+            )
         else:
             folder = f"{CELLS}/{place['series']}/{place['fingerprint']}"
             measured = there.setdefault(folder, Measured(folder))
             if place["round"] is None:
-                measured.spec = True
+                measured.spec |= path.endswith(f"/{SPEC}")
             else:
                 kinds = measured.rounds.setdefault(int(place["round"]), {})
                 kinds.setdefault(place["kind"] or "round", {})[place["arm"]] = shown
@@ -296,7 +299,7 @@ def _joined(loaded: Loaded, broken: bool) -> list[Finding]:
     folder = f"results/{name}" if name else "results"
     cure = "remove it, then `make tell` makes it again"
     found: list[Finding] = []
-    for table in ("cells", "contrasts", "claims"):
+    for table in ("cells", "contrasts", "quality", "claims"):
         path = f"{folder}/{table}.parquet"
         if not (loaded.root / path).is_file():
             found.append(Finding("missing", path, "not made yet", "`make tell`"))

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from twoturn import config, replay
+from twoturn import config, replay, tasks
 from twoturn.config import Chat, Conversation
 from twoturn.errors import UserError
 from twoturn.messages import Messages, as_sent, message
@@ -45,7 +45,9 @@ def dialogues(
     workload: config.Workload, text: str, tokenizer: ChatTokenizer | None, nonce_key: str
 ) -> list[Dialogue]:
     """The dialogues of one cell. Texts depend on the seed alone, nonces on `nonce_key` too; a
-    recording is sent as it is."""
+    recording and tasks are sent as they are."""
+    if isinstance(workload, config.Quality):
+        return [_task(task, tokenizer) for task in tasks.parse(text, workload.text)]
     if isinstance(workload, config.Replay):
         return _recorded(replay.read(text.encode(), plain=workload.tools == "plain"), tokenizer)
     if isinstance(workload, config.Prefill):
@@ -64,6 +66,13 @@ def dialogues(
         )
         for place, (kind, index) in enumerate(wanted)
     ]
+
+
+def _task(task: tasks.Task, tokenizer: ChatTokenizer | None) -> Dialogue:
+    """A task as it stands, without a nonce: what a cache holds of it changes no score."""
+    said = {"role": "user", "content": task.prompt}
+    count = tokenizer.count([said]) if tokenizer else None
+    return Dialogue(task.prompt_id, ((message(**said),),), count, new=False)
 
 
 def _shuffled(seed: int, found: Sequence[str], kind: str | None, index: int) -> list[str]:

@@ -14,11 +14,11 @@ import re
 import jinja2
 
 from twoturn import i18n
-from twoturn.article.data import Data, gather
+from twoturn.article.data import Data, Scored, gather
 from twoturn.article.sections import SECTIONS
 from twoturn.article.view import View
 
-__all__ = ["TEMPLATES", "Data", "gather", "metadata", "render"]
+__all__ = ["TEMPLATES", "Data", "Scored", "gather", "metadata", "render"]
 
 TEMPLATES = i18n.ROOT / "workflow" / "templates"
 

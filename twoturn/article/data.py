@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeAlias
@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from twoturn import blocks, by_kind, cells, config, contrasts, plan
+from twoturn import blocks, by_kind, cells, config, contrasts, plan, quality, quality_figure
 from twoturn.article import turns
 from twoturn.campaign import Loaded
 from twoturn.numbers import finite
@@ -119,6 +119,35 @@ class SeriesData:
     blocks: pd.DataFrame
     by_kind: pd.DataFrame
 
+    @property
+    def workload(self) -> config.Chat | config.Conversation | config.Prefill | config.Replay:
+        """Of a timed series; those that score answers have a section of their own."""
+        assert not isinstance(self.series.workload, config.Quality)
+        return self.series.workload
+
+
+@dataclass(frozen=True)
+class QualityData:
+    """One series that scores answers. `rows`: of `quality.SCHEMA`; `groups`: passed tasks by kind,
+    level and arm."""
+
+    series: plan.Series
+    rows: tuple[Row, ...]
+    claims: tuple[Row, ...]
+    groups: pd.DataFrame
+
+
+@dataclass(frozen=True)
+class Scored:
+    """What `gather` is given about quality. `scores`: `quality.SCHEMA`; `forced`: rows of
+    `forced.SCHEMA`; `sizes`: checkpoint → `weights.Precision.as_json`; `figure`: link to the
+    picture."""
+
+    scores: pa.Table = field(default_factory=quality.SCHEMA.empty_table)
+    forced: tuple[Row, ...] = ()
+    sizes: Mapping[str, Row] = field(default_factory=dict)
+    figure: str | None = None
+
 
 @dataclass(frozen=True)
 class Excluded:
@@ -135,9 +164,12 @@ class Excluded:
 
 @dataclass(frozen=True)
 class Checkpoint:
+    """`size`: what its files hold (`weights.counted`), None where nobody looked."""
+
     name: str
     recipe: Mapping[str, Any]
     toy: bool
+    size: Row | None = None
 
 
 @dataclass(frozen=True)
@@ -155,6 +187,10 @@ class Data:
     excluded: tuple[Excluded, ...]
     checkpoints: tuple[Checkpoint, ...]
     weights: Mapping[str, Weights]
+    quality: tuple[QualityData, ...] = ()
+    speed_and_quality: tuple[Row, ...] = ()
+    quality_figure: str | None = None
+    forced: tuple[Row, ...] = ()
 
 
 def gather(
@@ -163,13 +199,16 @@ def gather(
     contrast_table: pa.Table,
     claim_table: pa.Table,
     pictures: Mapping[str, Mapping[str, str]],
+    scored: Scored | None = None,
 ) -> Data:
     """What there is to tell about a campaign. Pure.
 
     cells: the joined table, of any length, chunk times not needed. pictures: series →
     kind → link from the article to its picture, only where there is one.
     """
+    scored = scored or Scored()
     names = {series.name for series in loaded.plan.series}
+    claim_rows = claim_table.to_pylist()
     cells = cells[cells["series"].isin(names)]
     started = pd.to_datetime(cells["started_at"], utc=True, errors="coerce").dropna()
     return Data(
@@ -185,17 +224,36 @@ def gather(
                 series,
                 cells[cells["series"] == series.name],
                 contrasts.of_series(contrast_table.to_pylist(), series),
-                [row for row in claim_table.to_pylist() if row["series"] == series.name],
+                [row for row in claim_rows if row["series"] == series.name],
                 pictures.get(series.name, {}),
             )
             for series in loaded.plan.series
+            if not quality.is_quality(series)
         ),
         excluded=tuple(_excluded(cells)),
         checkpoints=tuple(
-            Checkpoint(name, recipe, _is_demo(name, loaded.campaign))
+            Checkpoint(name, recipe, _is_demo(name, loaded.campaign), scored.sizes.get(name))
             for name, recipe in loaded.recipes["checkpoints"].items()
         ),
         weights=loaded.weights,
+        quality=tuple(
+            QualityData(
+                series,
+                tuple(contrasts.of_series(scored.scores.to_pylist(), series)),
+                tuple(row for row in claim_rows if row["series"] == series.name),
+                quality.by_group(cells, series),
+            )
+            for series in loaded.plan.series
+            if quality.is_quality(series)
+        ),
+        speed_and_quality=tuple(
+            {str(name): value for name, value in row.items()}
+            for row in quality_figure.data(
+                contrast_table, scored.scores, loaded.plan.series
+            ).to_dict("records")
+        ),
+        quality_figure=scored.figure,
+        forced=scored.forced,
     )
 
 

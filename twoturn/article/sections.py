@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from twoturn import config, plan, privacy
+from twoturn.article import quality
 from twoturn.article.blocks import blocks
 from twoturn.article.data import DEMO, Data, SeriesData
 from twoturn.article.kinds import kinds
@@ -23,6 +24,7 @@ from twoturn.stats.base import CONFIDENCE
 from twoturn.stats.verdict import MARGIN
 
 SHORT_HASH = 12
+LAYERS_TOLD = 3
 VERSIONS_TOLD = ("mlx", "mlx-lm", "mlx-vlm", "transformers")
 """Packages of a server's environment that an article names."""
 
@@ -109,6 +111,7 @@ FACTS = {
 
 
 def _machine(data: Data, view: View) -> Context:
+    sized = any(one.size for one in data.checkpoints)
     facts = [
         [
             view.words.gettext(words),
@@ -124,14 +127,37 @@ def _machine(data: Data, view: View) -> Context:
         "facts": facts,
         "servers": _servers(data, view),
         "checkpoints": [
-            [code(one.name), _origin(one.recipe, view), f"`{_pin(one.recipe)}`"]
+            [
+                code(one.name),
+                _origin(one.recipe, view),
+                f"`{_pin(one.recipe)}`",
+                *(_size(one.size, view) if sized else ()),
+            ]
             for one in data.checkpoints
         ],
+        "sized": sized,
         "cpu": data.facts.get("accelerator") == "cpu",
         "toys": view.names(one.name for one in data.checkpoints if one.toy),
         "has_toys": any(one.toy for one in data.checkpoints),
         "card": f"`{DEMO}/README.md`",
     }
+
+
+def _size(size: Mapping[str, Any] | None, view: View) -> list[str]:
+    """Bits per weight, how the weights are stored, group sizes and single layers; from files."""
+    if size is None:
+        return [view.number.unknown] * 4
+    stored = sorted(size["stored"].items(), key=lambda item: -item[1])
+    told = [f"{code(name)} {view.number.percent(share)}" for name, share in stored]
+    own = [f"{code(layer)}: {code(text)}" for layer, text in size["overrides"].items()]
+    more = len(own) - LAYERS_TOLD
+    rest = view.words.gettext("and others: %(more)s") % {"more": view.number.integer(more)}
+    return [
+        view.number.mean(size["bits_per_weight"]),
+        ", ".join(told),
+        ", ".join(view.number.integer(group) for group in size["group_sizes"]) or "–",
+        ", ".join([*own[:LAYERS_TOLD], *([rest] if more > 0 else [])]) or "–",
+    ]
 
 
 def _servers(data: Data, view: View) -> list[list[str]]:
@@ -262,12 +288,15 @@ def _not_measured(data: Data, view: View) -> Context:
             if arm.block_size is not None
         }
     )
-    recorded = [one for one in series if isinstance(one.workload, config.Replay)]
+    recorded = [one.series for one in data.series if isinstance(one.workload, config.Replay)]
     cut = [
-        (one, workload) for one in series if not isinstance(workload := one.workload, config.Replay)
+        (one.series, workload)
+        for one in data.series
+        if not isinstance(workload := one.workload, config.Replay)
     ]
     temperatures = sorted({one.workload.temperature for one in series})
     return {
+        "scored": bool(data.quality),
         "unmeasured": view.names(one.series.name for one in data.series if not one.measured_rounds),
         "missing": [
             {
@@ -349,6 +378,7 @@ SECTIONS: tuple[tuple[str, Fill], ...] = (
     ("reading", _reading),
     ("machine", _machine),
     ("series", each_series),
+    ("quality", quality.section),
     ("stacking", stacking),
     ("acceptance", acceptance),
     ("kinds", kinds),

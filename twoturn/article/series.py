@@ -28,7 +28,7 @@ def each_series(data: Data, view: View) -> list[Context]:
 
 
 def _one(one: SeriesData, view: View) -> Context:
-    series, workload = one.series, one.series.workload
+    series, workload = one.series, one.workload
     return {
         "name": code(series.name),
         "answer_tokens": view.tokens(workload.max_tokens),
@@ -60,7 +60,7 @@ def _one(one: SeriesData, view: View) -> Context:
 
 def _of_kind(one: SeriesData, view: View) -> Context:
     """What the kind of workload adds: its shape, and the table of results."""
-    workload = one.series.workload
+    workload = one.workload
     if isinstance(workload, config.Prefill):
         return lengths(one, workload, view)
     if isinstance(workload, config.Replay):

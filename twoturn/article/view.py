@@ -10,7 +10,7 @@ from twoturn import claims as claim_texts
 from twoturn import i18n, plan
 from twoturn.claims import N_
 from twoturn.matrix import ADAPTIVE
-from twoturn.numbers import Formatter
+from twoturn.numbers import Formatter, rounded
 from twoturn.wording import metric_words, token_words
 
 KINDS = {
@@ -125,6 +125,13 @@ class View:
             return self.number.unknown
         return f"{self.number.ratio(low)}–{self.number.ratio(high)}"
 
+    def points(self, value: float | None) -> str:
+        """Percentage points, with their sign and one decimal."""
+        if value is None:
+            return self.number.unknown
+        text = self.number.short(float(rounded(value, 1)))
+        return f"+{text}" if value > 0 and text != "0" else text
+
     def names(self, names: Iterable[str]) -> str:
         return self.number.names(code(name) for name in names)
 
@@ -166,6 +173,7 @@ class View:
             "percent": self.number.percent,
             "count": lambda count: self.number.counted(self.number.integer(count)),
             "tokens": self.tokens,
+            "points": self.points,
             "name": lambda name: code(name) if name else self.number.unknown,
             "names": self.names,
             "metric": self.metric,

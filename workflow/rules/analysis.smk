@@ -41,6 +41,42 @@ rule contrasts:
         "python scripts/contrasts.py --campaign {input.campaign:q} {input.cells:q} {output:q} 2> {log:q}"
 
 
+rule quality:
+    input:
+        PLANNED,
+        modules("quality.py", "contrasts.py", "stats/*.py"),
+        "scripts/quality.py",
+        campaign=CAMPAIGN,
+        cells=f"{RESULTS}/cells.parquet",
+    output:
+        f"{RESULTS}/quality.parquet",
+    log:
+        f"logs/{RESULTS}/quality.log",
+    message:
+        "Compare the answers of every arm with its reference's, task by task"
+    shell:
+        "python scripts/quality.py --campaign {input.campaign:q} {input.cells:q} {output:q} 2> {log:q}"
+
+
+# As a cell: its path holds the fingerprint of all that it depends on, and it has no input files.
+if FORCED:
+
+    rule forced:
+        output:
+            FORCED,
+        log:
+            f"logs/{FORCED}.log",
+        threads: 1024  # it must not run beside a measurement
+        params:
+            campaign=CAMPAIGN,
+            text=forced.TEXT,
+        message:
+            "Let the checkpoints read the same text"
+        shell:
+            "python scripts/forced.py --campaign {params.campaign:q} --text {params.text:q} "
+            "{output:q} 2> {log:q}"
+
+
 rule claims:
     input:
         PLANNED,
@@ -48,6 +84,7 @@ rule claims:
         "scripts/claims.py",
         campaign=CAMPAIGN,
         contrasts=f"{RESULTS}/contrasts.parquet",
+        scores=f"{RESULTS}/quality.parquet",
     output:
         f"{RESULTS}/claims.parquet",
     log:
@@ -55,4 +92,5 @@ rule claims:
     message:
         "Turn verdicts into claims"
     shell:
-        "python scripts/claims.py --campaign {input.campaign:q} {input.contrasts:q} {output:q} 2> {log:q}"
+        "python scripts/claims.py --campaign {input.campaign:q} --scores {input.scores:q} "
+        "{input.contrasts:q} {output:q} 2> {log:q}"

@@ -13,6 +13,7 @@ FIGURES = [
     *modules(
         "kind_dots.py",
         "prefill_curve.py",
+        "quality_figure.py",
         "wording.py",
         "matrix.py",
         "i18n.py",
@@ -24,6 +25,8 @@ PICTURES = [
     for s in PLAN.series
     for kind in s.pictures
 ]
+if not all(s.workload.timed for s in PLAN.series):
+    PICTURES.append(f"{REPORTS}/figures/quality_{{language}}.svg")
 
 
 rule slots_figure:
@@ -190,11 +193,47 @@ rule prefill_figure:
         "--cells {input.cells:q} --table {output.table:q} {output.pictures:q} 2> {log:q}"
 
 
+rule quality_figure:
+    input:
+        PLANNED,
+        FIGURES,
+        sorted(str(path) for path in Path("workflow/locale").rglob("*.po")),
+        "scripts/figure_quality.py",
+        campaign=CAMPAIGN,
+        contrasts=f"{RESULTS}/contrasts.parquet",
+        scores=f"{RESULTS}/quality.parquet",
+    output:
+        pictures=[
+            report(
+                f"{REPORTS}/figures/quality_{language}.svg",
+                category="figures",
+                caption="../captions/quality.rst",
+            )
+            for language in PLAN.languages
+        ],
+        table=f"{REPORTS}/figures/quality.csv",
+    log:
+        f"logs/{REPORTS}/quality_figure.log",
+    message:
+        "Draw speed against quality"
+    shell:
+        "python scripts/figure_quality.py --campaign {input.campaign:q} "
+        "--contrasts {input.contrasts:q} --scores {input.scores:q} --table {output.table:q} "
+        "{output.pictures:q} 2> {log:q}"
+
+
 rule article:
     input:
         PLANNED,
         CLAIMS,
-        modules("article/*.py", "wording.py", "i18n.py", "numbers.py", "blocks.py"),
+        modules(
+            "article/*.py",
+            "wording.py",
+            "i18n.py",
+            "numbers.py",
+            "blocks.py",
+            "quality_figure.py",
+        ),
         sorted(str(path) for path in Path("workflow/templates").glob("*.md.j2")),
         sorted(str(path) for path in Path("workflow/locale").rglob("*.po")),
         "scripts/article.py",
@@ -202,19 +241,22 @@ rule article:
         cells=f"{RESULTS}/cells.parquet",
         contrasts=f"{RESULTS}/contrasts.parquet",
         claims=f"{RESULTS}/claims.parquet",
+        scores=f"{RESULTS}/quality.parquet",
+        forced=FORCED or [],
         figures=PICTURES,
     output:
         f"{REPORTS}/article_{{language}}.md",
     log:
         f"logs/{REPORTS}/article_{{language}}.log",
     params:
-        figures=lambda wildcards, input: str(Path(input.figures[0]).parent),
+        figures=f"{REPORTS}/figures",
+        forced=f"--forced {FORCED}" if FORCED else "",
     message:
         "Write the article ({wildcards.language})"
     shell:
         "python scripts/article.py --campaign {input.campaign:q} --language {wildcards.language} "
         "--cells {input.cells:q} --contrasts {input.contrasts:q} --claims {input.claims:q} "
-        "--figures {params.figures:q} {output:q} 2> {log:q}"
+        "--scores {input.scores:q} {params.forced} --figures {params.figures:q} {output:q} 2> {log:q}"
 
 
 rule page:

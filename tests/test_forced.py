@@ -1,0 +1,98 @@
+"""Checkpoints on the same text: figures that can be worked out by hand, and who cannot be read."""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from twoturn import forced
+
+VOCABULARY = 4
+TEXT = "abcd" * 300
+
+
+def checkpoint(folder: Path, dtype: str) -> Path:
+    folder.mkdir()
+    bits = {"F32": 4, "F16": 2}[dtype]
+    header = {"w": {"dtype": dtype, "shape": [10], "data_offsets": [0, 10 * bits]}}
+    text = json.dumps(header).encode()
+    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text)
+    return folder
+
+
+def encode(text: str) -> list[int]:
+    return ["abcd".index(letter) for letter in text]
+
+
+def sure(chance: float) -> forced.LogProbabilities:
+    """A model that gives the letter that really follows a probability, and the rest alike."""
+
+    def predict(ids: Sequence[int]) -> forced.Numbers:
+        table = np.full((len(ids), VOCABULARY), (1 - chance) / (VOCABULARY - 1))
+        table[np.arange(len(ids)), [(one + 1) % VOCABULARY for one in ids]] = chance
+        return np.log(table).astype(np.float32)
+
+    return predict
+
+
+def loader(
+    models: dict[str, forced.LogProbabilities], odd: str = ""
+) -> Callable[[Path], tuple[Callable[[str], list[int]], forced.LogProbabilities]]:
+    def load(folder: Path) -> tuple[Callable[[str], list[int]], forced.LogProbabilities]:
+        own = (lambda text: encode(text)[::2]) if folder.name == odd else encode
+        return own, models[folder.name]
+
+    return load
+
+
+def test_figures_by_hand(tmp_path: Path) -> None:
+    folders = {
+        "half": checkpoint(tmp_path / "half", "F16"),
+        "full": checkpoint(tmp_path / "full", "F32"),
+    }
+    load = loader({"half": sure(0.4), "full": sure(0.7)})
+    half, full = forced.compare(folders, TEXT, load)
+    assert [half["against"], full["against"]] == ["full", "full"]
+    assert full["perplexity"] == pytest.approx(1 / 0.7, rel=1e-5)
+    assert half["perplexity"] == pytest.approx(1 / 0.4, rel=1e-5)
+    assert full["kl_divergence"] == pytest.approx(0, abs=1e-6)
+    wanted = 0.7 * math.log(0.7 / 0.4) + 0.3 * math.log(0.1 / 0.2)
+    assert half["kl_divergence"] == pytest.approx(wanted, rel=1e-4)
+    assert (half["same_top"], half["tokens"]) == (1.0, forced.WINDOWS * forced.TOKENS)
+    assert (half["bits_per_weight"], full["bits_per_weight"]) == (16.0, 32.0)
+
+
+def test_who_cannot_be_read(tmp_path: Path) -> None:
+    names = ("full", "odd", "broken")
+    folders = {name: checkpoint(tmp_path / name, "F32") for name in names}
+    (tmp_path / "gguf").mkdir()
+    folders["gguf"] = tmp_path / "gguf"
+    load = loader({"full": sure(0.7), "odd": sure(0.7)}, odd="odd")
+    rows = {row["checkpoint"]: row for row in forced.compare(folders, TEXT, load)}
+    assert {name: row["reason"] for name, row in rows.items()} == {
+        "full": None,
+        "odd": "other_tokens",
+        "broken": "cannot_load",
+        "gguf": "no_safetensors",
+    }
+
+
+def test_windows_of_a_short_and_of_a_long_text() -> None:
+    assert forced.windows(range(10)) == [list(range(10))]
+    pieces = forced.windows(range(5000))
+    assert len(pieces) == forced.WINDOWS
+    assert {len(piece) for piece in pieces} == {forced.TOKENS + 1}
+    assert (pieces[0][0], pieces[-1][-1]) == (0, 4999)
+
+
+def test_the_path_changes_with_a_checkpoint_and_with_nothing_else() -> None:
+    one = forced.fingerprint({"a": {"files_sha256": "1"}}, "text")
+    assert one == forced.fingerprint({"a": {"files_sha256": "1"}}, "text")
+    assert one != forced.fingerprint({"a": {"files_sha256": "2"}}, "text")
+    assert one != forced.fingerprint({"a": {"files_sha256": "1"}}, "other")

@@ -1,0 +1,272 @@
+"""Scores of cells become verdicts about arms, and a worse arm is recommended nowhere."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from twoturn import article, cells, claims, contrasts, quality, quality_figure
+from twoturn.article.view import View
+from twoturn.campaign import Loaded
+from twoturn.plan import Series
+
+from .test_article import loaded
+
+TEXT = """
+servers:
+  llama-cpp: {install: workflow/envs/llama-cpp.lock}
+checkpoints:
+  f16: {path: models/a}
+  q4: {path: models/b}
+  q3: {path: models/c}
+series:
+  speed:
+    workload: {kind: chat, prompts: 1, prompt_tokens: 32, max_tokens: 8}
+    reference: plain
+    arms:
+      plain: {checkpoint: f16, server: llama-cpp}
+      small: {checkpoint: q4, server: llama-cpp}
+      smallest: {checkpoint: q3, server: llama-cpp}
+  answers:
+    workload: {kind: quality, max_tokens: 8}
+    reference: first
+    null_arm: true
+    arms:
+      first: {checkpoint: f16, server: llama-cpp}
+      second: {checkpoint: q4, server: llama-cpp}
+      third: {checkpoint: q3, server: llama-cpp}
+"""
+TASKS = [f"{kind}/{level}/t{n}" for kind in ("edit", "code") for level in (1, 2) for n in range(16)]
+OWN = [n % 2 == 0 for n in range(64)]
+
+
+def row(series: Series, arm: str, task: str, passed: bool | None, **more: Any) -> dict[str, Any]:
+    return {
+        **dict.fromkeys(cells.JOINED.names),
+        **{"series": series.name, "arm": arm, "fingerprint": series.fingerprint, "round": 1},
+        **{"turn": 1, "prompt_id": task, "kind": "round", "status": "ok", "session_id": "s"},
+        **{"started_at": pd.Timestamp("2026-01-01", tz="UTC"), "output_sha256": str(passed)},
+        **{"passed": passed, **more},
+    }
+
+
+def scored(series: Series, **arms: list[bool]) -> pd.DataFrame:
+    """Cells of one round; `again` is the control."""
+    rows = []
+    for name, passed in arms.items():
+        more = {"kind": "control"} if name == "again" else {}
+        arm = {"again": "first", "null": "first-null"}.get(name, name)
+        rows += [row(series, arm, t, p, **more) for t, p in zip(TASKS, passed, strict=True)]
+    return pd.DataFrame(rows)
+
+
+def lost(share: float) -> list[bool]:
+    """The reference's scores without some of the passed tasks."""
+    passed = [n for n, one in enumerate(OWN) if one]
+    gone = set(passed[: round(share * 64)])
+    return [one and n not in gone for n, one in enumerate(OWN)]
+
+
+def table(campaign: Loaded, **arms: list[bool]) -> list[dict[str, Any]]:
+    every = {"first": OWN, "second": OWN, "third": lost(0.3), "null": OWN, "again": OWN, **arms}
+    frame = scored(campaign.plan.one("answers"), **every)
+    return quality.from_cells(frame, campaign.plan.series).to_pylist()
+
+
+def test_an_arm_that_fails_more_is_worse_and_a_copy_is_the_same() -> None:
+    rows = {one["arm"]: one for one in table(loaded(TEXT))}
+    assert {arm: one["verdict"] for arm, one in rows.items()} == {
+        **{"first": "same", "second": "same", "third": "worse", "first-null": "same"}
+    }
+    assert (rows["third"]["passed"], rows["third"]["only_reference"]) == (13, 19)
+    assert rows["third"]["difference"] == pytest.approx(-19 / 64)
+    assert (rows["second"]["texts"], rows["second"]["same_texts"]) == (64, 64)
+    assert rows["third"]["same_texts"] == 45
+
+
+@pytest.mark.parametrize("copied", ["again", "null"])
+def test_a_reference_that_differs_from_itself_makes_nothing_sure(copied: str) -> None:
+    for one in table(loaded(TEXT), **{copied: lost(0.3)}):
+        assert (one["verdict"], one["warnings"]) == ("invalid", ["null_arm_differs:quality"])
+        assert one["difference"] is None
+
+
+def test_a_task_passes_if_it_passes_in_every_round() -> None:
+    campaign = loaded(
+        TEXT.replace(
+            "kind: quality, max_tokens: 8}", "kind: quality, max_tokens: 8}\n    rounds: 2"
+        )
+    )
+    series = campaign.plan.one("answers")
+    once = scored(series, first=OWN, second=OWN)
+    again = scored(series, first=OWN, second=lost(0.3)).assign(round=2)
+    (found,) = [
+        one
+        for one in quality.from_cells(pd.concat([once, again]), campaign.plan.series).to_pylist()
+        if one["arm"] == "second"
+    ]
+    assert (found["passed"], found["verdict"]) == (13, "worse")
+
+
+def test_a_failed_request_is_no_failed_task() -> None:
+    campaign = loaded(TEXT)
+    series = campaign.plan.one("answers")
+    frame = scored(series, first=OWN, second=OWN)
+    broken = row(series, "second", TASKS[0], None, status="connection_lost")
+    frame = pd.concat(
+        [
+            frame[~((frame["arm"] == "second") & (frame["prompt_id"] == TASKS[0]))],
+            pd.DataFrame([broken]),
+        ]
+    )
+    rows = {one["arm"]: one for one in quality.from_cells(frame, campaign.plan.series).to_pylist()}
+    assert rows["second"]["warnings"] == ["row_not_ok:connection_lost"]
+    assert rows["third"]["verdict"] == "not_measured"
+
+
+# --- with speed -----------------------------------------------------------------------------------
+
+
+def speeds(campaign: Loaded, **verdicts: str) -> pa.Table:
+    """Contrasts of the timed series: (decoding) faster arms are 1.5 times as fast."""
+    series = campaign.plan.one("speed")
+    rows = []
+    for metric in series.metrics:
+        for arm, verdict in verdicts.items():
+            head = {"series": "speed", "metric": metric, "arm": arm, "reference": "plain"}
+            ratio = {"faster": 1.5, "slower": 0.7}.get(verdict, 1.0)
+            rows.append(
+                {
+                    **dict.fromkeys(contrasts.SCHEMA.names),
+                    **head,
+                    **{"ratio": ratio, "ci_low": ratio - 0.01, "ci_high": ratio + 0.01},
+                    **{"confidence": 0.99, "p_value": 0.0, "df": 8, "rounds": 6, "hl_ratio": ratio},
+                    **{"verdict": verdict, "warnings": [], "fingerprint": series.fingerprint},
+                }
+            )
+    return pa.Table.from_pylist(rows, contrasts.SCHEMA)
+
+
+def told(campaign: Loaded, contrast_table: pa.Table) -> dict[str, dict[str, Any]]:
+    scores = pa.Table.from_pylist(table(campaign), quality.SCHEMA)
+    found = claims.from_contrasts(contrast_table, campaign.plan.series, scores=scores)
+    return {one["claim"]: one for one in found.to_pylist()}
+
+
+def test_arms_are_found_again_by_what_they_are() -> None:
+    campaign = loaded(TEXT)
+    scores = pa.Table.from_pylist(table(campaign), quality.SCHEMA)
+    found = quality.links(campaign.plan.series, scores)
+    assert [(one.arm, one.quality["arm"], one.same_reference) for one in found] == [
+        ("small", "second", True),
+        ("smallest", "third", True),
+    ]
+    assert quality.worse(campaign.plan.series, scores) == {"speed": {"smallest"}}
+
+
+def test_other_settings_are_another_arm() -> None:
+    smallest = "smallest: {checkpoint: q3, server: llama-cpp"
+    changed = TEXT.replace(smallest, f"{smallest}, settings: {{threads: 1}}")
+    campaign = loaded(changed)
+    scores = pa.Table.from_pylist(table(campaign), quality.SCHEMA)
+    assert quality.worse(campaign.plan.series, scores) == {}
+
+
+def test_a_faster_arm_that_answers_worse_is_not_recommended() -> None:
+    campaign = loaded(TEXT)
+    claim = told(campaign, speeds(campaign, small="faster", smallest="faster"))
+    assert claim["speed/headline"]["arms"] == ["small"]
+    assert claim["speed/withheld/smallest"]["section"] == "decision"
+    view = View("en")
+    assert view.claim(claim["speed/withheld/smallest"]) == (
+        "`smallest` is not recommended, however fast: it answers worse than the reference of the "
+        "tasks."
+    )
+
+
+def test_where_only_worse_arms_are_faster_nothing_is_recommended() -> None:
+    campaign = loaded(TEXT)
+    claim = told(campaign, speeds(campaign, small="slower", smallest="faster"))
+    assert claim["speed/headline"]["verdict"] == "worse"
+    assert View("en").claim(claim["speed/headline"]) == (
+        "The series `speed` recommends nothing in place of `plain`: what was shown to be faster "
+        "(`smallest`) answers worse."
+    )
+
+
+@pytest.mark.parametrize("language", ["en", "pl"])
+def test_the_article_tells_it(language: str) -> None:
+    campaign = loaded(TEXT)
+    contrast_table = speeds(campaign, small="faster", smallest="faster")
+    scores = pa.Table.from_pylist(table(campaign), quality.SCHEMA)
+    every = {"first": OWN, "second": OWN, "third": lost(0.3), "null": OWN, "again": OWN}
+    claim_table = claims.from_contrasts(contrast_table, campaign.plan.series, scores=scores)
+    forced = {
+        **{"checkpoint": "q3", "against": "f16", "bits_per_weight": 4.0, "perplexity": 12.5},
+        **{"kl_divergence": 0.31, "same_top": 0.8, "tokens": 768, "reason": None},
+    }
+    missing = {**dict.fromkeys(forced), "checkpoint": "q4", "reason": "no_safetensors"}
+    size = {"bits_per_weight": 4.5, "stored": {"4": 1.0}, "group_sizes": [64], "overrides": {}}
+    given = article.Scored(scores, (forced, missing), {"q4": size}, "figures/quality_en.svg")
+    data = article.gather(
+        campaign,
+        scored(campaign.plan.one("answers"), **every),
+        contrast_table,
+        claim_table,
+        {},
+        given,
+    )
+    text = article.render(language, data)
+    words = {
+        "en": ("## Output quality", "answers worse than `first`", "4.50", "−29.7", "mlx_lm reads"),
+        "pl": (
+            "## Jakość odpowiedzi",
+            "odpowiada gorzej niż `first`",
+            "4,50",
+            "−29,7",
+            "czyta mlx_lm",
+        ),
+    }
+    for word in words[language]:
+        assert word in text
+    assert "(figures/quality_en.svg)" in text
+    assert "judged by nobody" not in text
+    title = {"en": "## The configuration settled on\n", "pl": "## Wybrana konfiguracja\n"}
+    settled = text.partition(title[language])[2].partition("\n## ")[0]
+    assert "`speed`: `small`" in settled
+    assert "`smallest`" not in settled
+    assert [one.series.name for one in data.series] == ["speed"]
+
+
+@pytest.mark.parametrize("language", ["en", "pl"])
+def test_the_picture_shows_both_intervals(language: str) -> None:
+    campaign = loaded(TEXT)
+    scores = pa.Table.from_pylist(table(campaign), quality.SCHEMA)
+    data = quality_figure.data(
+        speeds(campaign, small="faster", smallest="faster"), scores, campaign.plan.series
+    )
+    assert list(data["arm"]) == ["small", "smallest"]
+    assert data["points"].tolist() == pytest.approx([0, -29.6875])
+    drawn = quality_figure.draw(data, language)
+    assert "smallest" in drawn
+    assert drawn == quality_figure.draw(copy.deepcopy(data), language)
+
+
+def test_a_picture_of_nothing() -> None:
+    campaign = loaded(TEXT)
+    empty = quality.SCHEMA.empty_table()
+    data = quality_figure.data(contrasts.SCHEMA.empty_table(), empty, campaign.plan.series)
+    assert "no arm has both yet" in quality_figure.draw(data, "en")
+
+
+def test_another_reference_has_no_place_in_the_picture() -> None:
+    campaign = loaded(TEXT.replace("reference: plain", "reference: small"))
+    scores = pa.Table.from_pylist(table(campaign), quality.SCHEMA)
+    found = quality.links(campaign.plan.series, scores)
+    assert [(one.arm, one.same_reference) for one in found] == [("smallest", False)]
+    assert replace(found[0], same_reference=True) != found[0]

@@ -1,0 +1,97 @@
+"""Answers of a real round are scored, and only the scores are kept."""
+
+from __future__ import annotations
+
+import os
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from twoturn import bench, cells, config, measure, preflight, scoring, text_gate
+from twoturn.errors import UserError
+from twoturn.session import Session
+
+from .conftest import COMMAND, Tree
+
+TASKS = """
+arithmetic:
+  - {id: sum, level: 1, check: number, prompt: "What is 2 + 3?", answer: "5"}
+code:
+  - {id: add, level: 2, check: python, prompt: "Write f.", answer: "f = len", tests: ["f('') == 0"]}
+"""
+
+
+def written(tree: Tree, text: str = TASKS) -> None:
+    (tree.root / "tasks.yaml").write_text(text)
+    tree.write(
+        {
+            "servers": {"one": {"command": [*COMMAND, "--tok-s", "2000"], "version": "1.0"}},
+            "checkpoints": {"small": {"path": "models/small"}},
+            "series": {
+                "answers": {
+                    "workload": {"kind": "quality", "text": "tasks.yaml", "max_tokens": 8},
+                    "reference": "plain",
+                    "arms": {
+                        "plain": {"checkpoint": "small", "server": "one"},
+                        "other": {"checkpoint": "small", "server": "one", "args": ["--seed", "1"]},
+                    },
+                }
+            },
+        }
+    )
+
+
+def test_a_round_of_tasks(tree: Tree) -> None:
+    written(tree)
+    loaded = tree.load()
+    (series,) = loaded.plan.series
+    assert series.rounds == 1
+    session = Session("s", os.getpid(), 0.0)
+    said: list[str] = []
+    measure.run_round(loaded, series, 1, session, tree.root / "logs", said.append)
+    assert [line.partition(" ")[0] for line in said] == ["round", "round", "control"]
+    file = tree.root / series.directory / "01/plain.parquet"
+    table, metadata = cells.read(file)
+    rows = {row["prompt_id"]: row for row in table.to_pylist() if row["kind"] == "round"}
+    assert list(rows) == ["arithmetic/1/sum", "code/2/add"]
+    assert {row["status"] for row in rows.values()} == {"ok"}
+    assert {row["passed"] for row in rows.values()} == {False}
+    assert rows["arithmetic/1/sum"]["failed_because"] == "no number in it"
+    assert rows["code/2/add"]["failed_because"].startswith("SyntaxError")
+    assert metadata["executor"]["cpu_seconds"] > 0
+    control, _ = cells.read(tree.root / series.directory / "01/control/plain.parquet")
+    again = {row["prompt_id"]: row["output_sha256"] for row in control.to_pylist()}
+    assert all(again[task] == row["output_sha256"] for task, row in rows.items())
+
+
+@pytest.mark.parametrize(
+    ("status", "text", "passed"),
+    [
+        ("ok", "It is 5", True),
+        ("repeated_token", "x x x", False),  # a bad answer, and no fault of the measurement
+        ("empty_stream", "", False),
+        ("connection_lost", "It is 5", None),
+    ],
+)
+def test_what_is_scored(status: str, text: str, passed: bool | None) -> None:
+    arm: Any = None
+    workload = config.Quality(kind="quality")
+    this: Any = SimpleNamespace(series=SimpleNamespace(workload=workload), text=TASKS)
+    row: dict[str, Any] = {"prompt_id": "arithmetic/1/sum", "status": status}
+    cell = bench.Cell(arm, [row], [text_gate.Request(arm, (), text)])
+    scoring.score(this, cell)
+    assert row.get("passed") is passed
+    assert row["status"] == ("ok" if passed is not None else status)
+
+
+def test_a_wrong_reference_solution_stops_everything(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written(tree, TASKS.replace("f = len", "f = abs"))
+    loaded = tree.load()
+    monkeypatch.setattr(preflight.lock, "observe", lambda campaign, root: dict(loaded.lock))
+    monkeypatch.setattr(preflight.lock, "differences", lambda locked, seen: [])
+    with pytest.raises(UserError, match=r"tasks.yaml: add: the reference solution does not pass"):
+        preflight.check(loaded, loaded.plan.series, print)
+    assert not (tree.root / "results").exists()

@@ -1,0 +1,151 @@
+"""Teacher-forced comparison: checkpoints read the same text, and nothing is generated.
+
+At each token of some windows of a text, a checkpoint gives the probability p of what really stands
+there, and of all other tokens:
+
+    perplexity     exp(mean of -ln p(token))
+    kl_divergence  mean of Σ q ln(q / p) over the vocabulary, q of the checkpoint with most bits
+    same_top       share of tokens for which both hold the same token likeliest
+
+A checkpoint whose tokenizer is another reads other tokens, so it is compared with none. It runs in
+a process of its own (scripts/forced.py), because mlx_lm holds a whole model in memory.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from twoturn import plan, weights
+from twoturn.campaign import Loaded
+from twoturn.hashes import sha256_file
+
+TEXT = "texts/python-topics.txt"
+WINDOWS, TOKENS = 4, 96
+"""Windows spread evenly over the text, and tokens of each; the first token of a window is given."""
+
+SCHEMA = pa.schema(
+    [
+        pa.field("checkpoint", pa.string(), False),
+        pa.field("against", pa.string()),
+        *(pa.field(name, pa.float64()) for name in ("bits_per_weight", "perplexity")),
+        *(pa.field(name, pa.float64()) for name in ("kl_divergence", "same_top")),
+        pa.field("tokens", pa.int64()),
+        pa.field("reason", pa.string()),
+    ],
+    metadata={"schema_version": "1"},
+)
+"""results/forced/<fingerprint>.parquet. `against`: the checkpoint with most bits per weight.
+`reason`: the code of why it was not read, else null."""
+
+Numbers: TypeAlias = np.ndarray[Any, np.dtype[np.float32]]
+LogProbabilities: TypeAlias = Callable[[Sequence[int]], Numbers]
+"""Token ids → log probabilities of the next token after each, (len(ids), vocabulary)."""
+
+
+def fingerprint(recipes: Mapping[str, Any], text_sha256: str) -> str:
+    """12 hex digits over what the figures depend on: checkpoints, text, windows, versions."""
+    versions = {name: importlib.metadata.version(name) for name in ("mlx", "mlx-lm")}
+    of = {"checkpoints": recipes, "text": text_sha256, "windows": [WINDOWS, TOKENS], **versions}
+    return hashlib.sha256(plan.canonical(of).encode()).hexdigest()[:12]
+
+
+def path(loaded: Loaded) -> str:
+    """Where the figures of a campaign lie, "" where it scores no answers."""
+    names = checkpoints(loaded.plan)
+    if not names:
+        return ""
+    known = loaded.recipes["checkpoints"]
+    text = sha256_file(loaded.root / TEXT)
+    return f"results/forced/{fingerprint({name: known[name] for name in names}, text)}.parquet"
+
+
+def windows(ids: Sequence[int]) -> list[list[int]]:
+    """WINDOWS pieces of TOKENS + 1 ids, spread evenly; fewer where the text is short."""
+    length = TOKENS + 1
+    count = max(1, min(WINDOWS, len(ids) // length))
+    last = max(0, len(ids) - length)
+    starts = [place * last // max(1, count - 1) for place in range(count)]
+    return [list(ids[start : start + length]) for start in starts]
+
+
+def scores(mine: Numbers, best: Numbers, following: Sequence[int]) -> dict[str, float]:
+    """Sums over the positions of one window: surprise, divergence, agreement."""
+    places = np.arange(len(following))
+    sure = np.exp(best.astype(np.float64))
+    return {
+        "surprise": -float(mine[places, list(following)].astype(np.float64).sum()),
+        "kl": float((sure * (best.astype(np.float64) - mine)).sum()),
+        "same": float((mine.argmax(-1) == best.argmax(-1)).sum()),
+    }
+
+
+def compare(
+    folders: Mapping[str, Path],
+    text: str,
+    load: Callable[[Path], tuple[Callable[[str], list[int]], LogProbabilities]],
+    say: Callable[[str], None] = lambda line: None,
+) -> list[dict[str, Any]]:
+    """Rows of SCHEMA, one per checkpoint. `load` gives tokenizer and model of a folder; what it
+    raises becomes the reason `cannot_load`."""
+    sizes = {
+        name: None if (size := weights.counted(folder)) is None else size.bits_per_weight
+        for name, folder in folders.items()
+        if any(folder.glob("*.safetensors"))
+    }
+    rows: dict[str, dict[str, Any]] = {
+        name: {**dict.fromkeys(SCHEMA.names), "checkpoint": name, "reason": "no_safetensors"}
+        for name in folders
+    }
+    pieces: list[list[int]] | None = None
+    best: list[Numbers] = []
+    against = None
+    for name in sorted(sizes, key=lambda one: -(sizes[one] or 0.0)):
+        say(f"forced: {name}")
+        rows[name] |= {"bits_per_weight": sizes[name], "reason": None}
+        try:
+            encode, model = load(folders[name])
+        except Exception as error:  # whatever a model's code makes of a folder
+            say(f"forced: {name}: {type(error).__name__}")
+            rows[name]["reason"] = "cannot_load"
+            continue
+        own = windows(encode(text))
+        if pieces is None:
+            pieces, against = own, name
+        if own != pieces:
+            rows[name]["reason"] = "other_tokens"
+            continue
+        total = dict.fromkeys(("surprise", "kl", "same"), 0.0)
+        for place, piece in enumerate(pieces):
+            mine = model(piece[:-1])
+            if against == name:
+                best.append(mine)
+            for key, value in scores(mine, best[place], piece[1:]).items():
+                total[key] += value
+        count = sum(len(piece) - 1 for piece in pieces)
+        rows[name] |= {
+            "against": against,
+            "perplexity": float(np.exp(total["surprise"] / count)),
+            "kl_divergence": max(0.0, total["kl"] / count),
+            "same_top": total["same"] / count,
+            "tokens": count,
+        }
+    return list(rows.values())
+
+
+def checkpoints(planned: plan.Plan) -> list[str]:
+    """The targets of all series that score answers, in their order, each once."""
+    return list(
+        dict.fromkeys(
+            arm.checkpoint
+            for series in planned.series
+            if not series.workload.timed
+            for arm in series.arms
+        )
+    )
