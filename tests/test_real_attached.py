@@ -17,7 +17,7 @@ from tests.workflow import REPOSITORY, Clone, measured_for_real, rounds_of
 from twoturn import making, servers
 from twoturn.engines.llama_cpp import PROGRAM
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.machine]
 DEMO = REPOSITORY / "checkpoints/demo"
 CAMPAIGN = """
 name: real

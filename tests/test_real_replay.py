@@ -8,7 +8,7 @@ import pytest
 from tests.test_replay import SAMPLE, phrases
 from tests.workflow import Clone, measured_for_real, rounds_of
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.machine]
 
 CAMPAIGN = """
 name: real
