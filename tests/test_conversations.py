@@ -171,9 +171,9 @@ def test_counters_that_the_clock_contradicts(measured: Measure, tree: Tree) -> N
         }
     )
     assert found.of("zero", 2)["cached_tokens"] == 0
-    assert found.of("zero", 2)["ttft_s"] < 0.15 < 0.3 <= found.of("zero")["ttft_s"]
+    assert found.of("zero", 2)["ttft_s"] < 0.15 < 0.25 < found.of("zero")["ttft_s"]
     assert found.of("hit", 2)["cached_tokens"] > 100
-    assert found.of("hit", 2)["ttft_s"] >= 0.3
+    assert found.of("hit", 2)["ttft_s"] > 0.25
     quiet = {"zero", "hit"}
     assert {row["status"] for row in found.rows if row["arm"] in quiet | {"plain", "off"}} == {"ok"}
     for arm in quiet:

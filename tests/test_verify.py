@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import Tree
-from twoturn import cells, reasons, verify, weights
+from twoturn import cells, config, reasons, verify, weights
 from twoturn.__main__ import main
 from twoturn.campaign import Loaded
 from twoturn.errors import UserError
@@ -72,7 +72,10 @@ def write(
     if kind != "round":
         folder /= kind
     file = folder / f"{series.arm(arm).slug}.parquet"
-    cells.write(cells.table([told], metadata), file)
+    rows = [told]
+    if kind == "round" and isinstance(series.workload, config.Conversation):
+        rows.append(told | {"prompt_id": "p1-decoy", "kind": "decoy"})
+    cells.write(cells.table(rows, metadata), file)
     return file
 
 
