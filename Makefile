@@ -57,7 +57,7 @@ example: $(VENV)/.ready ## tell docs/example again from its own cells
 
 # Two at a time, whole workflows one after the other: see tests/conftest.py.
 test: $(VENV)/.dev ## all tests, real servers included
-	$(BIN)/pytest -n 2 --dist loadgroup --no-loadscope-reorder
+	$(BIN)/pytest -n 2 --no-loadscope-reorder
 
 check: $(VENV)/.dev ## formatting, lint, types, workflow lint
 	$(BIN)/ruff format --check .

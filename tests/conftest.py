@@ -21,19 +21,30 @@ settings.register_profile("shared", deadline=None)  # a busy machine fails no te
 settings.load_profile("shared")
 
 
-@pytest.hookimpl(tryfirst=True)  # xdist reads the markers in a hook of its own
+MACHINE = {
+    f"{path.parent.name}/{path.name}"
+    for path in Path(__file__).parent.glob("test_*.py")
+    if "pytest.mark.machine" in path.read_text(encoding="utf-8")
+}
+"""Files whose tests run whole workflows, of which there is one at a time on a machine."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """For pytest-xdist: tests of a file share a worker and its fixtures. Those of whole workflows
-    all share one, because there is one lock of the machine, and begin, because they last longest.
-    """
+    """Whole workflows begin, because they last longest."""
+    items.sort(key=lambda item: item.nodeid.partition("::")[0] not in MACHINE)
 
-    def whole_workflow(item: pytest.Item) -> bool:
-        return item.get_closest_marker("machine") is not None
 
-    items.sort(key=lambda item: not whole_workflow(item))
-    for item in items:
-        group = "machine" if whole_workflow(item) else item.path.name
-        item.add_marker(pytest.mark.xdist_group(group))
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Tests of a file share a worker and its fixtures, those of whole workflows all share one."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByFile(LoadScopeScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.partition("::")[0]
+            return "whole workflows" if file in MACHINE else file
+
+    return ByFile(config, log)
 
 
 SCRIPTED = Path(__file__).parent / "servers" / "scripted.py"

@@ -11,7 +11,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-from twoturn import cells, claims, contrasts, forest, i18n, turns
+from twoturn import cells, claims, contrasts, forest, i18n, quality, turns
 
 from .conftest import Tree
 
@@ -38,6 +38,7 @@ def results(tree: Tree) -> Path:
     pq.write_table(empty, folder / "cells.parquet")
     pq.write_table(found, folder / "contrasts.parquet")
     pq.write_table(claims.from_contrasts(found, series), folder / "claims.parquet")
+    pq.write_table(quality.SCHEMA.empty_table(), folder / "quality.parquet")
     return folder
 
 
@@ -56,7 +57,8 @@ def test_the_scripts_write_pictures_data_and_article(tree: Tree, results: Path) 
     assert set(table["verdict"]) == {"not_measured"}
     tables = [
         *("--cells", "results/cells.parquet", "--contrasts", "results/contrasts.parquet"),
-        *("--claims", "results/claims.parquet", "--figures", "."),
+        *("--claims", "results/claims.parquet", "--scores", "results/quality.parquet"),
+        *("--figures", "."),
     ]
     done = run(tree, "article.py", "--language", "pl", *tables, "reports/article_pl.md")
     assert (done.returncode, done.stderr) == (0, "")
