@@ -111,6 +111,7 @@ def ensure_environment(
     if done.is_file():
         return environment_python(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
+    folder = folder.resolve()  # scripts in it hold its path, which a link may not outlive
     with folder.with_name(f".{folder.name}.lock").open("w") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
         if done.is_file():
