@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 from pathlib import Path
@@ -175,6 +176,11 @@ def test_a_prefill_series_from_the_server_to_the_article(tree: Tree, planned: An
     found = {(row["metric"], row["arm"]): row for row in compared.to_pylist()}
     assert list(found) == [(f"prefill_tok_s@{length}", "short") for length in (32, 64, 96)]
     assert found["prefill_tok_s@96", "short"]["warnings"][0] == "too_long:short"
+    # Where no arm can be claimed to differ, the null arm has nothing to show.
+    null = dataclasses.replace(series, null_arm="short")
+    judged = [row | {"ratio": row["ratio"] or 1.0} for row in found.values()]
+    judged[-1] |= {"ratio": None, "warnings": ["too_long:plain"]}
+    assert contrasts.null_arm_state(judged, null) == "passed"
     told = claims.from_contrasts(compared, [series])
     curve = prefill_curve.curve_data(rows, series)
     assert list(curve["length"]) == [32, 64, 96, 32, 64]

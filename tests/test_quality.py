@@ -257,6 +257,26 @@ def test_the_picture_shows_both_intervals(language: str) -> None:
     assert drawn == quality_figure.draw(copy.deepcopy(data), language)
 
 
+def test_an_adaptive_block_is_another_configuration() -> None:
+    campaign = loaded(TEXT)
+    series = campaign.plan.series
+    changed = [
+        replace(
+            one,
+            arms=tuple(
+                replace(arm, speculation="dflash", adaptive=one.metrics != ())
+                if arm.name == "smallest"
+                else arm
+                for arm in one.arms
+            ),
+        )
+        for one in series
+    ]
+    scores = pa.Table.from_pylist(table(campaign), quality.SCHEMA)
+    assert "smallest" in {one.arm for one in quality.links(series, scores)}
+    assert "smallest" not in {one.arm for one in quality.links(changed, scores)}
+
+
 def test_a_picture_of_nothing() -> None:
     campaign = loaded(TEXT)
     empty = quality.SCHEMA.empty_table()

@@ -52,6 +52,16 @@ def found(texts: Sequence[tuple[Arm, str]], cold: Cold, *arms: Arm) -> list[Find
     return examine(requests, arms or (PLAIN, DRAFT), cold)
 
 
+def test_without_speculation_nothing_of_it_is_left() -> None:
+    one = arm("adaptive", "dflash", adaptive=True, draft="d")
+    plain = unspeculated(one, [one])
+    assert plain is not None
+    assert (plain.speculation, plain.block_size, plain.adaptive, plain.draft) == (
+        *("none", None, False),
+        None,
+    )
+
+
 def test_same_texts_need_no_fresh_server() -> None:
     cold = Cold({})
     assert found([(PLAIN, "a b"), (DRAFT, "a b")], cold) == [Finding("identical")] * 2

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from twoturn import campaign, config, doctor, documents, lock, reasons, verify
+from twoturn import campaign, config, doctor, documents, lock, matrix, reasons, verify
 from twoturn.campaign import Loaded
 from twoturn.errors import UserError
 from twoturn.plan import round_name
@@ -72,7 +72,8 @@ def plan_lines(loaded: Loaded) -> Iterator[str]:
         missing = set(reasons.missing_rounds(series, loaded.root))
         yield f"{series.name}  {series.fingerprint}  ({reasons.why(series, loaded.root)})"
         for arm in series.arms:
-            block = f", block size {arm.block_size}" if arm.block_size else ""
+            asked = matrix.block(arm)
+            block = f", block size {asked}" if asked else ""
             null = ", null arm" if arm.null else ""
             yield f"  {arm.name}: {arm.checkpoint} on {arm.engine} {arm.version}{block}{null}"
         for number in series.round_numbers():

@@ -261,12 +261,20 @@ def _score(row: Row, series: SeriesLike) -> Row:
 
 def _faster(contrasts: list[Row], series: SeriesLike) -> Set[str]:
     """Arms that win on the metric that decides a series."""
-    metric = next((name for name in HEADLINES if name in series.metrics), None)
+    metric = _deciding(contrasts, series)
     return {
         row["arm"]
         for row in contrasts
         if row["metric"] == metric and row["verdict"] == Verdict.FASTER
     }
+
+
+def _deciding(contrasts: list[Row], series: SeriesLike) -> str | None:
+    """The metric that decides a series; of prefill that of the longest prompt that is compared."""
+    if found := next((name for name in HEADLINES if name in series.metrics), None):
+        return found
+    told = [row["metric"] for row in contrasts if row["ratio"] is not None]
+    return next((name for name in reversed(series.metrics) if name in told), None)
 
 
 def _withheld(contrasts: list[Row], series: SeriesLike, arm: str) -> Row:
@@ -426,10 +434,7 @@ def _null_arm(contrasts: list[Row], series: SeriesLike, state: str) -> Row:
 def _headline(contrasts: list[Row], series: SeriesLike, worse: Set[str]) -> Row:
     """The series in one sentence; about conversations only if conversations were timed. Arms whose
     answers are `worse` are never recommended."""
-    metric = next((name for name in HEADLINES if name in series.metrics), None)
-    if metric is None:
-        told = [row["metric"] for row in contrasts if row["ratio"] is not None]
-        metric = next((name for name in reversed(series.metrics) if name in told), None)
+    metric = _deciding(contrasts, series)
     kind = f"headline:{kind_of(metric or series.metrics[0])}"
     if kind not in claim_kinds.WANTED:
         kind = f"headline:{HEADLINES[-1]}"

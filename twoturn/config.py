@@ -35,6 +35,8 @@ RESERVED = (
     "cells.parquet",
     "contrasts.parquet",
     "claims.parquet",
+    "quality.parquet",
+    "forced",
 )  # folders beside the tables of a campaign
 NEEDS_DRAFT = ("dflash", "draft")
 TAKES_DRAFT = (*NEEDS_DRAFT, "mtp")  # its adapter knows whether the head is a checkpoint of its own

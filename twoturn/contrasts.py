@@ -105,6 +105,7 @@ SECOND_TURN = "turn2_ttft_s"
 """The metric that is about reuse of the first turn and nothing else."""
 
 TEMPLATE_BREAKS_PREFIX = "template_breaks_prefix"
+TOO_LONG = "too_long"
 CACHE_COUNTER_SUSPECT = "cache_counter_suspect"
 
 CLOCK_STEP_S = 1.0
@@ -296,8 +297,8 @@ def _slot_fault(metric: str, slot: pd.DataFrame, requests: set[tuple[Any, ...]])
         return f"censored:{slot['arm'].iloc[0]}"
     if "wrong_when_warm" in failed:
         return f"wrong_when_warm:{slot['arm'].iloc[0]}"
-    if "too_long" in failed:
-        return f"too_long:{slot['arm'].iloc[0]}"
+    if TOO_LONG in failed:
+        return f"{TOO_LONG}:{slot['arm'].iloc[0]}"
     if failed:
         return f"row_not_ok:{failed[0]}"
     return "rows_missing" if _requests(slot) != requests else None
@@ -733,7 +734,7 @@ def _has_numbers(contrast: dict[str, Any]) -> bool:
 
 def _claimable(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """Without those of which nothing could be claimed for any arm, so nothing has to be checked."""
-    unprovable = (COLD_NOT_PROVABLE, TEMPLATE_BREAKS_PREFIX)
+    unprovable = (COLD_NOT_PROVABLE, TEMPLATE_BREAKS_PREFIX, TOO_LONG)
     return [
         row
         for row in rows

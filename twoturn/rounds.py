@@ -96,6 +96,9 @@ def lines(loaded: Loaded, effect: float) -> Iterator[str]:
     rows: list[tuple[str, ...]] = [HEAD]
     notes: dict[str, None] = {}
     for series in loaded.plan.series:
+        if not series.metrics:
+            notes[f"{series.name}: tasks are its sample, not rounds"] = None
+            continue
         found = noises(series, loaded)
         if not found:
             notes[f"{series.name}: no results yet; measure it with {series.rounds} rounds"] = None

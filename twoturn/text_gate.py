@@ -96,7 +96,7 @@ def unspeculated(arm: Arm, arms: Sequence[Arm]) -> Arm | None:
         return found[0]
     if arm.adapter == "command":
         return None
-    return replace(arm, speculation="none", block_size=None, draft=None)
+    return replace(arm, speculation="none", block_size=None, adaptive=False, draft=None)
 
 
 def first_difference(one: Sequence[Any], other: Sequence[Any]) -> int | None:

@@ -28,6 +28,7 @@ rule contrasts:
     input:
         PLANNED,
         modules("contrasts.py", "stats/*.py", "earlier.py", "cells.py"),
+        modules("cache_check.py", "prefix.py"),
         "scripts/contrasts.py",
         campaign=CAMPAIGN,
         cells=f"{RESULTS}/cells.parquet",

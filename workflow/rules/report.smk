@@ -9,6 +9,7 @@ FIGURES = [
         "blocks.py",
         "block_curve.py",
         "by_kind.py",
+        "texts.py",
     ),
     *modules(
         "kind_dots.py",
@@ -234,6 +235,7 @@ rule article:
             "blocks.py",
             "quality_figure.py",
         ),
+        modules("by_kind.py", "cache_check.py", "prefix.py", "privacy.py", "texts.py"),
         sorted(str(path) for path in Path("workflow/templates").glob("*.md.j2")),
         sorted(str(path) for path in Path("workflow/locale").rglob("*.po")),
         "scripts/article.py",
