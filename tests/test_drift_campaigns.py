@@ -196,7 +196,7 @@ def test_the_broken_series_says_so_in_sentence_table_and_figure(
     assert null in text
     assert headline in text
     table = [line for line in text.splitlines() if line.startswith("|") and word in line]
-    assert len(table) == 1 + 4  # its meaning; two arms on two metrics
+    assert len(table) == 1 + 4 + 2  # its meaning; two arms on two metrics; both as switches
     figures = {
         name: (drifted / f"reports/drifting/figures/forest_{name}_{language}.svg").read_text()
         for name in ("sound", "broken")

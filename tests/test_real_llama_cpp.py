@@ -68,7 +68,8 @@ series:
         speculation: ngram
         settings: {threads: 1, kv_type: f32, ngram_lookup: 60}
   smollm2:
-    workload: {kind: conversation, prompt_tokens: 96, turns: 2, turn_tokens: 24, max_tokens: 16}
+    workload: {kind: conversation, prompt_tokens: 96, turns: 2, turn_tokens: 24, max_tokens: 16,
+      decoy: false}
     rounds: 2
     reference: plain
     arms:

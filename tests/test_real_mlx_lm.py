@@ -36,6 +36,7 @@ series:
       turn_tokens: 32
       max_tokens: 48
       seed: 7
+      decoy: false
     rounds: 2
     reference: plain
     arms:
