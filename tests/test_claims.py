@@ -390,7 +390,7 @@ def test_a_block_size_that_is_ahead_of_all_others_stands_alone() -> None:
     series = sweep_of()
     _, claim = beside(series, cells_of(series, decode=SPEEDS | {"b2": 0.9}, drift=-0.3))
     assert (claim["verdict"], claim["arms"], claim["blocks"]) == ("apart", ["b2", "b8"], ["4"])
-    assert View("pl").claim(claim).startswith("Prędkość dekodowania: na rundach")
+    assert View("pl").claim(claim).startswith("Prędkość dekodowania: w rundach")
 
 
 def test_an_adaptive_block_is_one_of_the_sweep() -> None:
