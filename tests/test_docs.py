@@ -87,6 +87,14 @@ def test_the_state_of_the_machine_is_told() -> None:
     assert {key for row in rows(text) for key in quoted(row[0])} == set(machine.state())
 
 
+def test_the_table_of_every_figure_is_told() -> None:
+    rules = (ROOT / "workflow" / "rules" / "report.smk").read_text(encoding="utf-8")
+    written = re.findall(r"figures/(\w+?)(?:_\{\{series\}\})?\.csv", rules)
+    told = re.findall(r"figures/(\w+?)(?:_<series>)?\.csv", PAGES["data.md"])
+    assert written
+    assert sorted(told) == sorted(written)
+
+
 # --- docs/campaign.md -----------------------------------------------------------------------------
 
 
@@ -157,6 +165,12 @@ def test_every_adapter_has_its_rows_on_the_page_of_servers() -> None:
         assert tuple(modes) == adapter.modes
     run = rows(section("servers.md", "What was really run"))
     assert [row[0].strip("`") for row in run] == list(engines.ADAPTERS)
+
+
+def test_adapters_without_an_environment_of_their_own_are_named() -> None:
+    text = PAGES["own-machine.md"].partition("`install` needs an adapter:")[2].partition(".\n")[0]
+    without = {name for name, one in engines.ADAPTERS.items() if "install" not in one.origins}
+    assert set(quoted(text)) == without
 
 
 EXAMPLE = blocks("campaign.md", "yaml")[-1]

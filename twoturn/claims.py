@@ -59,13 +59,15 @@ SCHEMA = pa.schema(
 )
 """results/claims.parquet.
 
-claim: `series/metric/arm`, `series/trade/arm`, `series/null_arm`, `series/headline`, and
-    `series/earlier/metric/arm` of a measurement with other versions than today's.
+claim: `series/metric/arm`, `series/trade/arm`, `series/withheld/arm`, `series/null_arm`,
+    `series/headline`, and `series/earlier/metric/arm` of a measurement with other versions than
+    today's.
 section: decision | reading | conversation | chat | stacking | blocks | quality.
 verdict: that of the contrast; better | worse | same | unresolved of quality; `trade` for a trade;
-    that of its arms for a headline; passed | failed | unchecked | absent for a null arm; of the
-    other block sizes beside the chosen one apart, or alike where one of them cannot be called
-    slower.
+    worse for an arm that is withheld; for a headline faster if an arm is, worse if no such arm may
+    be named, else what all its contrasts share, or unresolved, and without numbers what the first
+    of them is; passed | failed | unchecked | absent for a null arm; of the other block sizes beside
+    the chosen one apart, or alike where one of them cannot be called slower.
 ratio, ci_low, ci_high: arm ÷ reference, as in the contrast; measured_value: "times as fast".
 effect (≥ 1): how many times as fast the faster of the two is (faster, slower, trade).
 second_effect (≥ 1): the same for decoding, in a trade.
