@@ -9,7 +9,7 @@ import shlex
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pandas as pd
@@ -427,6 +427,34 @@ def test_own_cells_of_another_make_are_refused(run: Callable[..., Judged], tmp_p
     refused(run(CELLS, options="--arm no"), CELLS, "--arm: no arm 'no'")
 
 
+def test_own_cells_of_a_prefill_series_are_judged_length_by_length(
+    run: Callable[..., Judged], tmp_path: Path
+) -> None:
+    file, cells = tmp_path / "cells.parquet", pd.read_parquet(CELLS)
+    short = cells[cells["series"] == "short_prompt"].assign(prompt_id="n40")
+    pd.concat([short, short.assign(prompt_id="n80", prompt_tokens=80)]).to_parquet(file)
+    each = ["prefill_tok_s@40", "prefill_tok_s@80"]
+    found = run(file, options="--json").results
+    assert list(dict.fromkeys(one["metric"] for one in found)) == each
+    assert all(one["verdict"] not in (None, "not_measured") for one in found)
+    named = run(file, options="--json --metric prefill_tok_s").results
+    assert named == found
+    text = run(file, options="--lang pl")
+    assert text.code == 0, text.err
+    assert "80" in text.out
+
+
+def test_own_cells_with_scores_are_passed_over(run: Callable[..., Judged], tmp_path: Path) -> None:
+    file, cells = tmp_path / "cells.parquet", pd.read_parquet(CELLS)
+    scored = (cells["series"] == "two_turns").map({True: True, False: None})
+    cells.assign(passed=scored).to_parquet(file)
+    assert [one["series"] for one in json.loads(run(file, options="--json").out)] == [
+        "short_prompt"
+    ]
+    cells[cells["series"] == "two_turns"].assign(passed=False).to_parquet(file)
+    refused(run(file), file, "no series of it is timed")
+
+
 def test_a_metric_that_one_arm_lacks_is_not_measured(
     run: Callable[..., Judged], tmp_path: Path
 ) -> None:
@@ -735,7 +763,7 @@ def test_the_page_tells_every_role_and_option() -> None:
         r"^\| `(\w+)` \|", page.split("\n## Columns\n")[1].split("\n## ")[0], re.MULTILINE
     )
     assert told == list(tables.ROLES)
-    assert all(f"`{name}`" in page for name in judge.ESTIMATORS)
+    assert all(f"`{name}`" in page for name in get_args(judge.Estimator))
 
 
 @pytest.mark.parametrize("metric", ["prompts:decode_tok_s", "best_block:decode_tok_s"])

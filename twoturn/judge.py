@@ -30,7 +30,6 @@ from twoturn.stats.base import MIN_ROUNDS, Refusal, Slot
 from twoturn.stats.verdict import Verdict
 
 Estimator = Literal["pair-fit", "hodges-lehmann", "paired-median"]
-ESTIMATORS: tuple[Estimator, ...] = ("pair-fit", "hodges-lehmann", "paired-median")
 
 ORDERS: dict[design.Order, str] = {
     "unknown": N_(

@@ -1,11 +1,14 @@
 """A joined table of this project's cells (`results/cells.parquet`), judged by its own whole gate.
 
 The table does not hold the plan, so the series is read back from the cells: the reference is the
-arm of the control, the order of a round that of the column `position`.
+arm of the control, the order of a round that of the column `position`, and prompts that are named
+by their length are those of a prefill series. Series whose answers are scored are passed over:
+nothing of them is timed.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -14,12 +17,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from twoturn import config, contrasts, plan
-from twoturn.cells import JOINED
+from twoturn.cells import JOINED, NO_PROMPT
 from twoturn.errors import UserError
 from twoturn.judging.rows import columns, unreadable
 from twoturn.judging.study import MAX_RUNS, Arm, Recorded, Series, Study, metric_of
 
 COLUMNS = (*contrasts.COLUMNS, "position", "load_s")
+SCORED = "passed"
+"""The column that a series of tasks alone fills."""
 
 
 def is_one(columns: Sequence[str]) -> bool:
@@ -33,7 +38,7 @@ def read(
     reference: str | None = None,
     where: Sequence[tuple[str, str]] = (),
 ) -> list[Study]:
-    """Every series of the table. Raises UserError."""
+    """Every timed series of the table. Raises UserError."""
     names = columns(file)
     for name, _ in where:
         if name not in names:
@@ -42,7 +47,7 @@ def read(
     try:
         if pq.ParquetFile(file).metadata.num_rows > MAX_RUNS:
             raise UserError(f"more than {MAX_RUNS} requests", file=file, cure="judge less at once")
-        later = [name for name in contrasts.LATER_COLUMNS if name in names]
+        later = [name for name in (*contrasts.LATER_COLUMNS, SCORED) if name in names]
         wanted = dict.fromkeys([*COLUMNS, *later, *(name for name, _ in where)])
         table = pq.read_table(file, columns=list(wanted))
         known = [
@@ -60,9 +65,11 @@ def read(
     found = [
         _study(rows, str(name), file, metric, reference)
         for name, rows in cells.groupby("series", sort=False)
+        if SCORED not in rows or rows[SCORED].isna().all()
     ]
     if not found:
-        raise UserError("the table is empty", file=file, cure="measure first: `make article`")
+        told = "the table is empty" if cells.empty else "no series of it is timed"
+        raise UserError(told, file=file, cure="measure first: `make article`")
     return found
 
 
@@ -78,8 +85,10 @@ def _study(
             key="fingerprint",
             cure=f"judge one of them: --where fingerprint={prints[0]}",
         )
-    usual = plan.METRICS["conversation" if cells["turn"].max() > 1 else "chat"]
-    metrics = usual if metric is None else (metric_of(metric, str(file), "--metric"),)
+    metrics = _metrics(rounds)
+    if metric is not None:
+        named = metric_of(metric, str(file), "--metric")
+        metrics = tuple(one for one in metrics if contrasts.named(one) == named) or (named,)
     orders = _orders(rounds)
     arms = tuple(dict.fromkeys(arm for order in orders.values() for arm in order))
     if len(arms) < 2:
@@ -130,6 +139,16 @@ def _study(
         fingerprint=prints[0],
         contrasts=tuple(contrasts.from_cells(cells, [series]).to_pylist()),
     )
+
+
+def _metrics(rounds: pd.DataFrame) -> tuple[str, ...]:
+    """Those of the workload that such cells come from."""
+    prompts = set(rounds["prompt_id"]) - {NO_PROMPT}
+    lengths = [re.fullmatch(r"n(\d+)", prompt) for prompt in prompts]
+    if lengths and all(lengths):
+        found = sorted(int(length[1]) for length in lengths if length)
+        return plan.metrics({"kind": "prefill", "lengths": found})
+    return plan.METRICS["conversation" if rounds["turn"].max() > 1 else "chat"]
 
 
 def _orders(rounds: pd.DataFrame) -> Mapping[int, tuple[str, ...]]:
