@@ -1,6 +1,5 @@
 """Draw the prefill speed of one series by length, once per language, and write the data as CSV."""
 
-import argparse
 import sys
 from pathlib import Path
 
@@ -9,13 +8,7 @@ from twoturn.errors import run
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--campaign", required=True, help="campaign file")
-    parser.add_argument("--series", required=True)
-    parser.add_argument("--cells", required=True, type=Path)
-    parser.add_argument("--table", required=True, type=Path, help="the data as CSV")
-    parser.add_argument("pictures", nargs="+", type=Path, help="…_LANGUAGE.svg")
-    wanted = parser.parse_args()
+    wanted = figures.arguments(__doc__, "cells")
     series = campaign.load(wanted.campaign, Path.cwd()).one(wanted.series)
     rows = cells.load(wanted.cells).drop_columns(["chunk_times_s"]).to_pandas()
     data = prefill_curve.curve_data(rows, series)

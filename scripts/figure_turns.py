@@ -1,26 +1,17 @@
 """Draw the second turn of one series, once per language, and write the data as CSV."""
 
-import argparse
 import sys
 from pathlib import Path
 
-import pyarrow.parquet as pq
-
-from twoturn import campaign, figures, turns
+from twoturn import campaign, cells, figures, turns
 from twoturn.errors import run
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--campaign", required=True, help="campaign file")
-    parser.add_argument("--series", required=True)
-    parser.add_argument("--cells", required=True, type=Path)
-    parser.add_argument("--table", required=True, type=Path, help="the data as CSV")
-    parser.add_argument("pictures", nargs="+", type=Path, help="…_LANGUAGE.svg")
-    wanted = parser.parse_args()
+    wanted = figures.arguments(__doc__, "cells")
     series = campaign.load(wanted.campaign, Path.cwd()).one(wanted.series)
-    cells = pq.read_table(wanted.cells).drop_columns(["chunk_times_s"]).to_pandas()
-    data = turns.turn_data(cells, series)
+    rows = cells.load(wanted.cells).drop_columns(["chunk_times_s"]).to_pandas()
+    data = turns.turn_data(rows, series)
     figures.write(turns.draw, data, series, wanted.table, wanted.pictures)
 
 

@@ -6,6 +6,7 @@ small and can be searched; the data of a picture lies beside it as CSV.
 
 from __future__ import annotations
 
+import argparse
 import io
 import math
 from collections.abc import Callable, Iterable, Mapping
@@ -97,6 +98,19 @@ def slots(cells: pd.DataFrame, series: SeriesLike, language: str) -> str:
     Raises UserError where a translation is missing.
     """
     return draw(slot_data(cells, series), series, language)
+
+
+def arguments(doc: str | None, *tables: str) -> argparse.Namespace:
+    """What a script that draws one series is called with; `tables`: those that its data comes from,
+    each an option."""
+    parser = argparse.ArgumentParser(description=doc)
+    parser.add_argument("--campaign", required=True, help="campaign file")
+    parser.add_argument("--series", required=True)
+    for table in tables:
+        parser.add_argument(f"--{table}", required=True, type=Path)
+    parser.add_argument("--table", required=True, type=Path, help="the data as CSV")
+    parser.add_argument("pictures", nargs="+", type=Path, help="…_LANGUAGE.svg")
+    return parser.parse_args()
 
 
 Draw: TypeAlias = Callable[[pd.DataFrame, SeriesLike, str], str]

@@ -17,6 +17,7 @@ from pydantic import Field, model_validator
 
 from twoturn import ledger, sources
 from twoturn.ledger import Strict, Words
+from twoturn.matrix import ArmLike
 from twoturn.sources import Conditions
 from twoturn.weights import Weights
 
@@ -56,7 +57,6 @@ class Figure(Strict):
     unit: Literal["", "tok/s", "times", "share", "fraction", "tokens", "s", "GB", "GB/s", "billion"]
     origin: Literal["measured", "derived", "restated", "reported", "argued", "setting", "machine"]
     about: list[str] = Field(default_factory=list)
-    deduced: bool = False
     rounds: int | None = Field(None, ge=1)
     runs: int | None = Field(None, ge=1)
     requests: int | None = Field(None, ge=1)
@@ -213,21 +213,6 @@ def _signs(count: int) -> Iterator[tuple[int, ...]]:
 
 
 # The same question in a campaign ------------------------------------------------------------------
-
-
-class ArmLike(Protocol):
-    """What is needed of an arm of the plan."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def checkpoint(self) -> str: ...
-    @property
-    def speculation(self) -> str: ...
-    @property
-    def block_size(self) -> Any: ...
-    @property
-    def null(self) -> bool: ...
 
 
 class SeriesLike(Protocol):
