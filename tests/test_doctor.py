@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -18,6 +19,7 @@ from tests.test_servers import foreign
 from twoturn import __main__, doctor, machine, session
 
 Data = dict[str, Any]
+ROOT = Path(__file__).parents[1]
 QUIET: Data = {
     "load_1min": 0.2,
     "memory_available": 8 * 2**30,
@@ -142,6 +144,23 @@ def test_a_checkpoint_that_is_missing_or_made(tree: Tree, data: Data) -> None:
     found = screen(tree, data)
     assert found["draft"].startswith("! draft  the checkpoint no/such/folder is missing here → ")
     assert found["made"] == "  made   made on first use"
+
+
+def test_a_text_and_a_recording_that_are_missing(tree: Tree, data: Data) -> None:
+    assert screen(tree, data)["texts/other.txt"].endswith("  here")
+    (tree.root / "texts/other.txt").unlink()
+    secret = "mine/of-somebody.jsonl"
+    data["series"]["first"]["workload"] = {"kind": "replay", "file": secret}
+    found = screen(tree, data)
+    assert found["texts/other.txt"].startswith("! texts/other.txt ")
+    assert " the text texts/other.txt is missing → name a text file" in found["texts/other.txt"]
+    assert found["recording"].startswith("! recording of first ")
+    assert found["recording"].endswith(" the recording is missing → name a recorded conversation")
+    assert found["2"] == "2 to be put right before measuring"
+    assert not any("somebody" in line for line in found.values())
+    (tree.root / "mine").mkdir()
+    (tree.root / secret).write_bytes((ROOT / "texts/sample-session.jsonl").read_bytes())
+    assert re.search(r"^  recording of first +\d+ requests$", screen(tree, data)["recording"])
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What is here and what is missing, on one screen: servers, checkpoints, the machine's state.
+"""What is here and what is missing, on one screen: servers, checkpoints, texts, the machine.
 
 It looks and starts nothing: no server, no environment, no request.
 """
@@ -63,15 +63,17 @@ def lines(file: str, root: Path) -> Iterator[str]:
             _server(name, campaign, file, root) for name in campaign.servers
         ],
         "Checkpoints": models,
+        "Texts": list(_texts(campaign, file, root)),
         "Other servers": list(others(campaign, root)),
         "The machine": fitness(state, facts["cores"], busy(LOOK_S), sessions.holder()),
     }
     for title, rows in parts.items():
         yield from ["", title, *table(rows)] if rows else []
     yield ""
-    missing = sum(row.fault for title in list(parts)[:2] for row in parts[title])
+    needed = [row for title in list(parts)[:3] for row in parts[title]]
+    missing = sum(row.fault for row in needed)
     unfit = [row.name for row in parts["The machine"] if row.fault]
-    later = any("on first use" in row.said for title in list(parts)[:2] for row in parts[title])
+    later = any("on first use" in row.said for row in needed)
     whole = "Everything is here or made on first use." if later else "Everything is here."
     yield f"{missing} to be put right before measuring" if missing else whole
     yield f"Not fit to measure now: {', '.join(unfit)}." if unfit else "Fit to measure."
@@ -85,7 +87,7 @@ def table(rows: Sequence[Row]) -> Iterator[str]:
         yield f"{'!' if row.cure else ' '} {row.name:<{width}}  {row.said}{cure}"
 
 
-# --- servers and checkpoints ----------------------------------------------------------------------
+# --- servers, checkpoints and texts ---------------------------------------------------------------
 
 
 def _server(name: str, campaign: config.Campaign, file: str, root: Path) -> Row:
@@ -139,6 +141,24 @@ def _checkpoint(name: str, campaign: config.Campaign, file: str, root: Path) -> 
     if size > psutil.virtual_memory().available:
         return Row(name, said, "larger than the memory that is free now: close programs")
     return Row(name, said)
+
+
+def _texts(campaign: config.Campaign, file: str, root: Path) -> Iterator[Row]:
+    """Every file that prompts come from, once. A recording goes by its series: its own name may
+    tell whose it is."""
+    users: dict[str, dict[str, config.Workload]] = {}
+    for name, series in campaign.series.items():
+        users.setdefault(series.workload.source, {})[name] = series.workload
+    for source, workloads in users.items():
+        recordings = [name for name, one in workloads.items() if isinstance(one, config.Replay)]
+        shown = f"recording of {recordings[0]}" if recordings else source
+        try:
+            found = [recipes.source(name, one, file, root) for name, one in workloads.items()]
+        except UserError as error:
+            yield Row(shown, error.what, error.cure or "")
+            continue
+        turns = found[0].get("turns")
+        yield Row(shown, "here" if turns is None else f"{turns} requests")
 
 
 def others(campaign: config.Campaign, root: Path) -> Iterator[Row]:

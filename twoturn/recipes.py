@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from twoturn import making, privacy, replay
-from twoturn.config import Campaign, Chat, Checkpoint, Replay, Server
+from twoturn.config import Campaign, Chat, Checkpoint, Replay, Server, Workload
 from twoturn.errors import UserError
 from twoturn.hashes import Hashes, folder_digest, sha256_file
 from twoturn.texts import kinds
@@ -125,6 +125,37 @@ def _check_kinds(workload: Chat, text: str, file: str, key: str) -> None:
             )
 
 
+def source(name: str, workload: Workload, file: str, root: Path) -> Recipe:
+    """Recipe of the file that a series' prompts come from: its hash, and of a recording how many
+    requests it holds. No error names a recording: that may tell whose it is. Raises UserError."""
+    key = f"series.{name}.workload.{workload.source_key}"
+    path, recorded = root / workload.source, isinstance(workload, Replay)
+    shown = "the recording" if recorded else f"the text {workload.source}"
+    if not path.is_file():
+        cure = (
+            "name a recorded conversation"
+            if recorded
+            else "name a text file that prompts can be cut from"
+        )
+        raise UserError(f"{shown} is missing", file=file, key=key, cure=cure)
+    sha256 = sha256_file(path)
+    if recorded:
+        try:
+            return {"sha256": sha256, "turns": replay.read(path.read_bytes()).turns}
+        except UserError as error:
+            raise error.at(file, key) from None
+    try:
+        whole = path.read_text(encoding="utf-8").strip()
+    except UnicodeDecodeError:
+        whole = ""
+    if not whole:
+        told = f"{shown} is empty or not UTF-8"
+        raise UserError(told, file=file, key=key, cure="name a text file in UTF-8")
+    if isinstance(workload, Chat):
+        _check_kinds(workload, whole, file, f"series.{name}.workload.kinds")
+    return {"sha256": sha256}
+
+
 def collect(campaign: Campaign, file: str, root: Path, lock: Mapping[str, Any]) -> Recipe:
     """All recipes of a campaign: {"texts": …, "turns": …, "servers": …, "checkpoints": …}. `turns`:
     requests of each recording. Raises UserError."""
@@ -132,36 +163,10 @@ def collect(campaign: Campaign, file: str, root: Path, lock: Mapping[str, Any]) 
     texts: dict[str, str] = {}
     turns: dict[str, int] = {}
     for name, series in campaign.series.items():
-        workload = series.workload
-        path, key = root / workload.source, f"series.{name}.workload.{workload.source_key}"
-        if not path.is_file():
-            raise UserError(
-                f"the {workload.source_key} {workload.source} is missing",
-                file=file,
-                key=key,
-                cure="name a recorded conversation"
-                if isinstance(workload, Replay)
-                else "name a text file that prompts can be cut from",
-            )
-        if isinstance(workload, Replay):
-            try:
-                turns[workload.source] = replay.read(path.read_bytes()).turns
-            except UserError as error:
-                raise error.at(file, key) from None
-        try:
-            whole = path.read_text(encoding="utf-8").strip()
-        except UnicodeDecodeError:
-            whole = ""
-        if not whole:
-            raise UserError(
-                f"the {workload.source_key} {workload.source} is empty or not UTF-8",
-                file=file,
-                key=key,
-                cure="name a text file in UTF-8",
-            )
-        if isinstance(workload, Chat):
-            _check_kinds(workload, whole, file, f"series.{name}.workload.kinds")
-        texts[workload.source] = sha256_file(path)
+        found, where = source(name, series.workload, file, root), series.workload.source
+        texts[where] = found["sha256"]
+        if "turns" in found:
+            turns[where] = found["turns"]
     arms = [arm for series in campaign.series.values() for arm in series.arms.values()]
     used_servers = {arm.server for arm in arms}
     used = {arm.checkpoint for arm in arms} | {arm.draft for arm in arms if arm.draft}
