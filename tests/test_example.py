@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
 from scripts import example
-from twoturn import config, contrasts
+from twoturn import config, contrasts, weights
 from twoturn.stats.verdict import Verdict
 
 ROOT = Path(__file__).parents[1]
@@ -42,6 +45,23 @@ def test_it_is_told_again_byte_by_byte(told: dict[str, bytes]) -> None:
     there = {name: text for name, text in files(EXAMPLE).items() if name not in KEPT}
     assert sorted(told) == sorted(there)
     assert [name for name in told if told[name] != there[name]] == []
+
+
+def test_what_was_counted_is_frozen_with_what_was_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured = replace(example.thaw(EXAMPLE), root=tmp_path)
+    monkeypatch.setattr(example.campaign, "load", lambda *_: measured)
+    monkeypatch.chdir(tmp_path)
+    counted = {"demo": {"bits_per_weight": 16.0}}
+    kept = tmp_path / measured.plan.series[0].directory / weights.FILE
+    kept.parent.mkdir(parents=True)
+    kept.write_text(json.dumps(counted))
+    shutil.copyfile(EXAMPLE / "config.yaml", "config.yaml")
+    shutil.copyfile(EXAMPLE / "cells.parquet", "results/cells.parquet")
+    example.freeze("config.yaml", tmp_path / "frozen")
+    assert example.frozen(tmp_path / "frozen")["sizes"] == counted
+    assert example.thaw(tmp_path / "frozen").plan == measured.plan
 
 
 def test_it_is_the_default_campaign() -> None:
