@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -186,6 +188,16 @@ def test_a_prefill_series_from_the_server_to_the_article(tree: Tree, planned: An
     assert list(curve["length"]) == [32, 64, 96, 32, 64]
     link = "figures/prefill_read.svg"
     data = article.gather(loaded, rows, compared, told, {"read": {"prefill": link}})
+    assert set(data.series[0].values) == {"plain", "short"}  # each by the lengths that it was sent
+    headline = {"verdict": "faster", "arms": ["short"]}
+    decided = [
+        {**row, **headline} if row["claim"] == "read/headline" else row for row in told.to_pylist()
+    ]
+    chosen = replace(data, series=(replace(data.series[0], claims=tuple(decided)),))
+    for_prefill = {
+        "en": "| reading prompts | `read`: `short` |",
+        "pl": "| sam prefill | `read`: `short` |",
+    }
     for language, words in (
         ("en", ("| 32 tokens |", "a prompt of 96 tokens, because")),
         ("pl", ("| 32 tokeny |", "promptu o długości 96 tokenów, ponieważ")),
@@ -194,6 +206,7 @@ def test_a_prefill_series_from_the_server_to_the_article(tree: Tree, planned: An
         assert all(word in text for word in words)
         assert "104 tokens are more than its context of 80" in text
         assert "](figures/prefill_read.svg)" in text
+        assert for_prefill[language] in article.render(language, chosen)
         picture = prefill_curve.draw(curve, series, language)
         assert picture.startswith("<?xml")
         assert prefill_curve.draw(curve, series, language) == picture
@@ -212,6 +225,14 @@ def test_a_prefill_series_from_the_server_to_the_article(tree: Tree, planned: An
         why = contrasts.slots(table, series).set_index(["arm", "metric"])["reason"]
         assert why["plain", "prefill_tok_s@32"] == reason
         assert why["plain", "prefill_tok_s@64"] is None
+
+
+@pytest.mark.parametrize(
+    ("language", "words"), [("en", "Prefill speed (4,096"), ("pl", "Prędkość prefillu (4096")]
+)
+def test_a_heading_holds_the_whole_length(language: str, words: str) -> None:
+    heading = View(language).heading("prefill_tok_s@4096").replace("\N{NO-BREAK SPACE}", " ")
+    assert re.fullmatch(re.escape(words) + r" \w+\)", heading)
 
 
 def test_a_rate_at_a_length_is_a_rate() -> None:

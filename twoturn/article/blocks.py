@@ -32,7 +32,7 @@ def _part(one: SeriesData, data: Data, view: View) -> Context:
         "series": code(one.series.name),
         "plain_series": escape(one.series.name),
         "reference": code(one.series.reference),
-        "metric": view.title(one.series.metrics[0]).partition(",")[0],
+        "metric": view.heading(one.series.metrics[0]),
         "figure": one.pictures.get("blocks"),
         "rows": [
             [*_row(row, view), _guidance(one.series.arm(row["arm"]), data, view)]

@@ -332,9 +332,11 @@ VALUES: dict[str, Callable[[pd.DataFrame], float | None]] = {
 
 
 def _values(rows: pd.DataFrame) -> dict[str, Values]:
-    """Arm → column → median over the slots whose requests are all valid and report it."""
+    """Arm → column → median over the slots whose requests are all valid and report it. A length
+    that was not sent takes nothing from those that were."""
     found: dict[str, dict[str, list[float]]] = {}
-    for (arm, _, _), slot in rows.groupby(["arm", "round", "session_id"], sort=False):
+    sent = rows[rows["status"] != NOT_SENT]
+    for (arm, _, _), slot in sent.groupby(["arm", "round", "session_id"], sort=False):
         if (slot["status"] != "ok").any():
             continue
         columns = found.setdefault(str(arm), {name: [] for name in VALUES})

@@ -170,7 +170,7 @@ def _contrast_rows(one: SeriesData, view: View) -> list[list[str]]:
         return []  # the sentences say so
     return [
         [
-            view.title(row["metric"]).partition(",")[0],
+            view.heading(row["metric"]),
             code(row["arm"]),
             *(
                 ("–", "–", view.verdict(row["verdict"]), "–")

@@ -35,7 +35,7 @@ def _part(one: SeriesData, view: View) -> Context:
         "series": code(series.name),
         "reference": code(series.reference),
         "null_arm": code(series.null_arm) if series.null_arm else "",
-        "metrics": [view.title(metric).partition(",")[0] for metric in series.metrics],
+        "metrics": [view.heading(metric) for metric in series.metrics],
         "rows": rows,
         "restored": [
             view.claim(row)

@@ -95,12 +95,16 @@ class View:
     def metric(self, name: str) -> str:
         return metric_words(name, self.words, self.number) if name else ""
 
+    def heading(self, metric: str) -> str:
+        """The metric as it begins a line or a column."""
+        text = self.metric(metric)
+        return text[:1].upper() + text[1:]
+
     def title(self, metric: str) -> str:
         """The metric with its unit, as a head of a row."""
-        text = self.metric(metric)
         plain = metric.partition("@")[0]
         unit = "tok/s" if plain.endswith("_tok_s") else "s" if plain.endswith("_s") else ""
-        return text[:1].upper() + text[1:] + (f", {unit}" if unit else "")
+        return self.heading(metric) + (f", {unit}" if unit else "")
 
     def value(self, metric: str, value: float | None) -> str:
         """A value of a metric or column, without its unit."""
