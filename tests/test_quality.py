@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -241,6 +242,61 @@ def test_the_article_tells_it(language: str) -> None:
     assert "`speed`: `small`" in settled
     assert "`smallest`" not in settled
     assert [one.series.name for one in data.series] == ["speed"]
+    too = {
+        "en": "An arm whose speed was measured too",
+        "pl": "Jeśli mierzono też prędkość wariantu",
+    }
+    assert too[language] in text
+
+
+def told_alone(text: str, language: str, **arms: list[bool]) -> str:
+    """The article about a campaign whose timed series has no cells, or is not there."""
+    campaign = loaded(text)
+    frame = scored(campaign.plan.one("answers"), **arms).assign(server="other", server_version="9")
+    scores = quality.from_cells(frame, campaign.plan.series)
+    empty = contrasts.SCHEMA.empty_table()
+    claim_table = claims.from_contrasts(empty, campaign.plan.series, scores=scores)
+    data = article.gather(campaign, frame, empty, claim_table, {}, article.Scored(scores))
+    return article.render(language, data)
+
+
+SPEED = TEXT[TEXT.index("  speed:") : TEXT.index("  answers:")]
+OTHER = "  llama-cpp: {install: workflow/envs/llama-cpp.lock}\n"
+MIXED = TEXT.replace(OTHER, OTHER + OTHER.replace("llama-cpp:", "other:"))
+MIXED = MIXED.replace(
+    "third: {checkpoint: q3, server: llama-cpp}", "third: {checkpoint: q3, server: other}"
+)
+
+
+@pytest.mark.parametrize("language", ["en", "pl"])
+def test_an_article_about_quality_alone_tells_of_no_speed(language: str) -> None:
+    text = told_alone(
+        MIXED.replace(SPEED, ""), language, first=OWN, second=OWN, third=OWN, null=OWN, again=OWN
+    )
+    assert "fingerprints: answers " in text
+    gone = {
+        "en": (
+            *("nothing to decide", "another temperature", "asks once", "no control of"),
+            *("whose speed was measured", "Rounds that"),
+        ),
+        "pl": ("czego rozstrzygać", "temperaturze niż", "pyta raz", "mierzono też prędkość"),
+    }
+    assert [words for words in gone[language] if words in text] == []
+    decision = text.split("\n## ")[1]
+    assert {"en": "No two arms were timed", "pl": "żadnych dwóch wariantów"}[language] in decision
+
+
+def test_a_series_of_tasks_is_told_like_every_other() -> None:
+    text = told_alone(MIXED, "en", first=OWN, second=OWN)
+    fingerprint = loaded(MIXED).plan.one("answers").fingerprint
+    assert f"answers {fingerprint}" in text.splitlines()[0]
+    assert f"| `answers` | `{fingerprint}` | 0 | 7 |" in text
+    assert re.search(r"^\| `other` \| `[^`]+` \| `9` \|", text, re.MULTILINE)
+    assert re.search("Not one whole round is there of .*`answers`", text)
+    twice = MIXED.replace("    reference: first", "    rounds: 2\n    reference: first")
+    whole = told_alone(twice, "en", first=OWN, second=OWN, third=OWN, null=OWN)
+    assert "Rounds that the series `answers` still lacks: 2." in whole
+    assert "There is no control of `answers`." in whole
 
 
 @pytest.mark.parametrize("language", ["en", "pl"])

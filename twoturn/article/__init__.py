@@ -46,7 +46,7 @@ def metadata(data: Data) -> str:
     facts = {
         "campaign": data.name or data.campaign,
         "fingerprints": ", ".join(
-            f"{one.series.name} {one.series.fingerprint}" for one in data.series
+            f"{one.series.name} {one.series.fingerprint}" for one in data.measured
         ),
         "measured": f"{first}/{last}" if first else "nothing",
     }

@@ -94,17 +94,24 @@ class Request:
 
 
 @dataclass(frozen=True)
-class SeriesData:
-    """All that is known about one series. `values`: arm → median over its rounds, per column;
-    `pictures`: kind → link from the article to its picture, only where there is one that shows
-    something."""
+class Measured:
+    """What there is of a series, whatever it measures. A round is measured if every arm has cells
+    in it; `versions`: server → those that its cells name."""
 
     series: plan.Series
     measured_rounds: tuple[int, ...]
     missing_rounds: tuple[int, ...]
     has_control: bool
-    sessions: int
     versions: Mapping[str, tuple[str, ...]]
+
+
+@dataclass(frozen=True)
+class SeriesData(Measured):
+    """All that is known about one series. `values`: arm → median over its rounds, per column;
+    `pictures`: kind → link from the article to its picture, only where there is one that shows
+    something."""
+
+    sessions: int
     values: Mapping[str, Values]
     texts: Texts
     gated: tuple[Gated, ...]
@@ -127,11 +134,10 @@ class SeriesData:
 
 
 @dataclass(frozen=True)
-class QualityData:
+class QualityData(Measured):
     """One series that scores answers. `rows`: of `quality.SCHEMA`; `groups`: passed tasks by kind,
     level and arm."""
 
-    series: plan.Series
     rows: tuple[Row, ...]
     claims: tuple[Row, ...]
     groups: pd.DataFrame
@@ -192,6 +198,11 @@ class Data:
     quality_figure: str | None = None
     forced: tuple[Row, ...] = ()
 
+    @property
+    def measured(self) -> tuple[Measured, ...]:
+        """Series that are timed, then those that score answers."""
+        return (*self.series, *self.quality)
+
 
 def gather(
     loaded: Loaded,
@@ -238,10 +249,10 @@ def gather(
         weights=loaded.weights,
         quality=tuple(
             QualityData(
-                series,
-                tuple(contrasts.of_series(scored.scores.to_pylist(), series)),
-                tuple(row for row in claim_rows if row["series"] == series.name),
-                quality.by_group(cells, series),
+                **_measured(series, cells[cells["series"] == series.name]),
+                rows=tuple(contrasts.of_series(scored.scores.to_pylist(), series)),
+                claims=tuple(row for row in claim_rows if row["series"] == series.name),
+                groups=quality.by_group(cells, series),
             )
             for series in loaded.plan.series
             if quality.is_quality(series)
@@ -262,6 +273,30 @@ def _moment(value: pd.Timestamp) -> datetime:
     return moment
 
 
+def _numbered(series: plan.Series, rows: pd.DataFrame) -> pd.DataFrame:
+    return rows[(rows["kind"] == "round") & rows["round"].isin(list(series.round_numbers()))]
+
+
+def _measured(series: plan.Series, rows: pd.DataFrame) -> dict[str, Any]:
+    """The fields of Measured."""
+    planned, numbered = {arm.name for arm in series.arms}, _numbered(series, rows)
+    whole = {
+        number
+        for number in series.round_numbers()
+        if planned <= set(numbered.loc[numbered["round"] == number, "arm"])
+    }
+    return {
+        "series": series,
+        "measured_rounds": tuple(sorted(whole)),
+        "missing_rounds": tuple(one for one in series.round_numbers() if one not in whole),
+        "has_control": bool((rows["kind"] == "control").any()),
+        "versions": {
+            str(server): tuple(sorted(set(part["server_version"])))
+            for server, part in rows.groupby("server")
+        },
+    }
+
+
 def _series_data(
     series: plan.Series,
     rows: pd.DataFrame,
@@ -269,25 +304,12 @@ def _series_data(
     claim_rows: Sequence[Row],
     pictures: Mapping[str, str],
 ) -> SeriesData:
-    planned = {arm.name for arm in series.arms}
-    numbered = rows[(rows["kind"] == "round") & rows["round"].isin(list(series.round_numbers()))]
+    numbered = _numbered(series, rows)
     valid = numbered[numbered["status"] == "ok"]
-    whole = {
-        number
-        for number in series.round_numbers()
-        if planned <= set(numbered.loc[numbered["round"] == number, "arm"])
-    }
     shows = {"forest": any(row["verdict"] != "not_measured" for row in contrast_rows)}
     return SeriesData(
-        series=series,
-        measured_rounds=tuple(sorted(whole)),
-        missing_rounds=tuple(number for number in series.round_numbers() if number not in whole),
-        has_control=bool((rows["kind"] == "control").any()),
+        **_measured(series, rows),
         sessions=int(numbered["session_id"].nunique()),
-        versions={
-            str(server): tuple(sorted(set(part["server_version"])))
-            for server, part in rows.groupby("server")
-        },
         values=_values(numbered),
         texts=_texts(valid, series),
         gated=tuple(_gated(numbered, series)),

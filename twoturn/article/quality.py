@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from twoturn import matrix, plan
 from twoturn.article.data import Data, QualityData
 from twoturn.article.series import Context
 from twoturn.article.view import View, code
@@ -24,7 +25,9 @@ def section(data: Data, view: View) -> Context | None:
     """None where no series scores answers."""
     if not data.quality:
         return None
+    timed = {_same(arm) for one in data.series for arm in one.series.arms}
     return {
+        "timed": any(_same(arm) in timed for one in data.quality for arm in one.series.arms),
         "parts": [_part(one, view) for one in data.quality],
         "figure": data.quality_figure,
         "pairs": [
@@ -63,6 +66,11 @@ def section(data: Data, view: View) -> Context | None:
         "confidence": view.number.percent(CONFIDENCE),
         "margin": view.number.percent(MARGIN),
     }
+
+
+def _same(arm: plan.Arm) -> tuple[Any, ...]:
+    """What an arm is, whatever a series calls it."""
+    return (arm.checkpoint, *matrix.engine(arm))
 
 
 def _part(one: QualityData, view: View) -> Context:

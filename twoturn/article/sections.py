@@ -38,7 +38,8 @@ def _decision(data: Data, view: View) -> Context:
     return {
         "name": code(data.name) if data.name else "",
         "decisions": [some for some in decisions if some],
-        "single": [code(one.series.name) for one in data.series if len(one.series.arms) < 2],
+        "single": [code(one.series.name) for one in data.measured if len(one.series.arms) < 2],
+        "scored": bool(data.quality),
         "has_toys": any(one.toy for one in data.checkpoints),
         "chip": escape(data.facts.get("chip") or view.number.unknown),
         "first": view.number.date(data.first),
@@ -163,7 +164,7 @@ def _size(size: Mapping[str, Any] | None, view: View) -> list[str]:
 def _servers(data: Data, view: View) -> list[list[str]]:
     """One row per server: the version in the plan, those in the cells, packages that matter."""
     rows: dict[str, list[str]] = {}
-    for one in data.series:
+    for one in data.measured:
         for arm in one.series.arms:
             recipe = one.series.spec["arms"][arm.name]["server"]
             packages = recipe.get("packages", {})
@@ -172,7 +173,7 @@ def _servers(data: Data, view: View) -> list[list[str]]:
                 for name in VERSIONS_TOLD
                 if name in packages and name != arm.server
             ]
-            seen = sorted({v for s in data.series for v in s.versions.get(arm.server, ())})
+            seen = sorted({v for s in data.measured for v in s.versions.get(arm.server, ())})
             rows[arm.server] = [
                 code(arm.server),
                 code(arm.version),
@@ -297,20 +298,22 @@ def _not_measured(data: Data, view: View) -> Context:
     temperatures = sorted({one.workload.temperature for one in series})
     return {
         "scored": bool(data.quality),
-        "unmeasured": view.names(one.series.name for one in data.series if not one.measured_rounds),
+        "unmeasured": view.names(
+            one.series.name for one in data.measured if not one.measured_rounds
+        ),
         "missing": [
             {
                 "series": code(one.series.name),
                 "rounds": view.number.numbers(one.missing_rounds),
             }
-            for one in data.series
+            for one in data.measured
             if one.measured_rounds and one.missing_rounds
         ],
         "without_control": view.names(
-            one.series.name for one in data.series if one.measured_rounds and not one.has_control
+            one.series.name for one in data.measured if one.measured_rounds and not one.has_control
         ),
         "without_null": view.names(
-            one.series.name for one in data.series if one.series.null_arm is None
+            one.series.name for one in data.measured if one.series.null_arm is None
         ),
         "without_curve": view.names(
             one.series.name
@@ -361,7 +364,7 @@ def _appendix(data: Data, view: View) -> Context:
                 view.number.integer(len(one.measured_rounds)),
                 view.number.integer(one.series.workload.seed),
             ]
-            for one in data.series
+            for one in data.measured
         ],
         "first": view.number.time(data.first),
         "last": view.number.time(data.last),
