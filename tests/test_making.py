@@ -15,6 +15,7 @@ from typing import Any
 import mlx.core as mx
 import pytest
 
+from tests.workflow import environment
 from twoturn import config, making
 from twoturn.errors import UserError
 
@@ -427,15 +428,12 @@ def greedy(folders: list[Path]) -> list[list[int]]:
     """64 greedy tokens of each checkpoint, by mlx-vlm in the server's environment."""
     from tokenizers import Tokenizer
 
-    pythons = sorted((REPOSITORY / ".twoturn/envs").glob("mlx-vlm-*/.complete"))
-    if not pythons:
-        pytest.skip("the server's environment is not made here")
     tokenizer = Tokenizer.from_file(str(DEMO / "target/tokenizer.json"))
     text = (REPOSITORY / "texts/python-topics.txt").read_text(encoding="utf-8")[:400]
     prompt = f"<|im_start|>user\n{text}<|im_end|>\n<|im_start|>assistant\n"
     ended = subprocess.run(
         [
-            str(pythons[0].parent / "bin/python"),
+            str(environment("mlx-vlm")),
             "-c",
             GREEDY,
             json.dumps(tokenizer.encode(prompt).ids),

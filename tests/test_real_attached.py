@@ -13,7 +13,7 @@ import httpx
 import pyarrow.parquet as pq
 import pytest
 
-from tests.workflow import REPOSITORY, Clone, measured_for_real, rounds_of
+from tests.workflow import REPOSITORY, Clone, environment, measured_for_real, rounds_of
 from twoturn import making, servers
 from twoturn.engines.llama_cpp import PROGRAM
 
@@ -60,9 +60,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Measured]:
         (folder / name).mkdir()
         making.to_gguf(DEMO / name, folder / name, "f32")
     port = servers.free_port()
-    program = next((REPOSITORY / ".twoturn/envs").glob(f"llama-cpp-*/bin/{PROGRAM}"), None)
-    if program is None:
-        pytest.skip("the environment of llama-cpp is made by its own tests")
+    program = environment("llama-cpp").with_name(PROGRAM)
     argv = [
         *(str(program), "--model", "llama/model.gguf", "--alias", "their-model"),
         *("--spec-type", "draft-simple", "--model-draft", "llama-draft/model.gguf"),

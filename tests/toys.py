@@ -14,8 +14,8 @@ import mlx.core as mx
 from mlx.utils import tree_flatten
 from mlx_lm.models import qwen3
 
-from tests.workflow import REPOSITORY
-from twoturn import client, recipes, servers
+from tests.workflow import REPOSITORY, environment
+from twoturn import client, servers
 from twoturn.engines import ADAPTERS, Place, scale
 from twoturn.plan import Arm
 
@@ -56,10 +56,7 @@ def two_turns(arm: Arm, folder: Path) -> list[Turn]:
     make_qwen3(folder / "models/toy")
     (folder / "models/head").symlink_to(DEMO / "dflash")
     (folder / "home").mkdir()
-    lock = f"workflow/envs/{arm.adapter}.lock"
-    recipe = recipes.environment(REPOSITORY / lock, lock)
-    place = servers.environment_folder(REPOSITORY, arm.adapter, recipe["environment_sha256"])
-    python = servers.ensure_environment(REPOSITORY, lock, place, print)
+    python = environment(arm.adapter)
     models = {"toy": "models/toy", "head": "models/head"}
     at = Place(REPOSITORY, folder, servers.free_port(), python, folder, models)
     engine, found = ADAPTERS[arm.adapter](), []

@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from twoturn import campaign, preflight
+from twoturn import campaign, preflight, recipes, servers
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 PARTS = (
@@ -51,6 +51,14 @@ series:
       plain: {{checkpoint: first, server: even}}
       another: {{checkpoint: second, server: other}}
 """
+
+
+def environment(adapter: str) -> Path:
+    """The Python of a server's environment in the repository, made if it is missing."""
+    lock = f"workflow/envs/{adapter}.lock"
+    recipe = recipes.environment(REPOSITORY / lock, lock)
+    folder = servers.environment_folder(REPOSITORY, adapter, recipe["environment_sha256"])
+    return servers.ensure_environment(REPOSITORY, lock, folder, print)
 
 
 def shared_environments(clone: Clone, file: str) -> None:
