@@ -234,7 +234,7 @@ def test_a_time_in_the_template_is_the_templates_fault(measured: Measure, tree: 
     assert not any("template" in w for w in broken.contrast("conversation_s", "same")["warnings"])
     assert broken.tells(
         "It is the chat template of `small` that breaks the prefix, and not an engine",
-        "Prefiks psuje szablon czatu checkpointu `small`, a nie silnik",
+        "To szablon czatu checkpointu `small` psuje prefiks, a nie silnik",
     )
 
 

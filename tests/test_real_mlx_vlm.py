@@ -90,7 +90,7 @@ def test_an_altered_answer_leaves_the_first_prompt_in_the_cache(
 def test_every_decoy_stays_cold(clone: Clone) -> None:
     table = pq.read_table(clone.folder / "results/real/cells.parquet").to_pylist()
     decoys = [row for row in table if row["kind"] == "decoy"]
-    assert len(decoys) == (4 + 3) * 2
+    assert len(decoys) == (4 + 2) * 2
     assert {(row["status"], row["prompt_id"]) for row in decoys} == {("ok", "p1-decoy")}
     assert {row["cached_tokens"] for row in decoys} == {0}
     for language, told in (("en", "every one was reported cold"), ("pl", "ani razu nic nie")):

@@ -60,13 +60,13 @@ def assert_planned_order(clone: Clone) -> None:
         assert all(before[1] < after[0] for before, after in itertools.pairwise(seen))
 
 
-def processes_of(clone: Clone) -> list[psutil.Process]:
-    """Processes that were started for a clone and still run."""
+def processes_of(clone: Clone) -> list[list[str]]:
+    """Command lines of the processes that were started for a clone and still run."""
     found = []
     for process in psutil.process_iter():
         try:
-            if str(clone.folder) in " ".join(process.cmdline()):
-                found.append(process)
+            if str(clone.folder) in " ".join(words := process.cmdline()):
+                found.append(words)
         except psutil.Error:
             continue
     return found
@@ -76,7 +76,7 @@ def assert_quiet(clone: Clone, within_s: float = 15.0) -> None:
     deadline = time.monotonic() + within_s
     while (left := processes_of(clone)) and time.monotonic() < deadline:
         time.sleep(0.1)
-    assert not left, [process.cmdline() for process in left]
+    assert not left
     folder = clone.folder / ".twoturn" / "cells"
     assert not folder.exists() or list(folder.iterdir()) == []
 
@@ -274,7 +274,7 @@ def wait_for_server(clone: Clone, rounds_done: int) -> None:
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
         done = list(clone.folder.glob("results/cells/speeds/*/0?/plain.parquet"))
-        busy = [p for p in processes_of(clone) if "scripted.py" in " ".join(p.cmdline()[:2])]
+        busy = [one for one in processes_of(clone) if "scripted.py" in " ".join(one[:2])]
         if len(done) >= rounds_done and busy:
             return
         time.sleep(0.05)

@@ -14,7 +14,11 @@ def braced(text):
 
 
 # Plan and lock are inputs of all that is told: a newer plan looks for other cells.
-PLANNED = [PLAN_FILE, LOCK, *modules("campaign.py", "config.py", "matrix.py", "plan.py")]
+PLANNED = [
+    PLAN_FILE,
+    LOCK,
+    *modules("campaign.py", "config.py", "matrix.py", "plan.py"),
+]
 # What scored checkpoints make of the same text; "" where a campaign scores nothing, or where nothing
 # is measured now and it is not there.
 FORCED = forced.path(LOADED)

@@ -251,7 +251,7 @@ rule article:
     log:
         f"logs/{REPORTS}/article_{{language}}.log",
     params:
-        figures=f"{REPORTS}/figures",
+        figures=lambda wildcards, input: str(Path(input.figures[0]).parent),
         forced=f"--forced {FORCED}" if FORCED else "",
     message:
         "Write the article ({wildcards.language})"
