@@ -31,7 +31,7 @@ checkpoints:
   target: {{make: {{from: llama, gguf: f32}}}}
 series:
   short:
-    workload: {{kind: chat, prompts: 1, prompt_tokens: 64, max_tokens: 64, seed: 7}}
+    workload: {{kind: chat, prompts: 1, prompt_tokens: 64, max_tokens: 160, seed: 7}}
     rounds: 6
     reference: plain
     arms:
@@ -97,7 +97,7 @@ def test_its_rows_are_valid_and_tell_what_an_answer_tells(rows: list[dict[str, A
     for row in rows:
         assert (row["status"], row["model"]) == ("ok", "their-model")
         assert row["drafted_tokens"] > row["accepted_tokens"] > 0
-        assert row["tokens_per_step"] == pytest.approx(63 / (63 - row["accepted_tokens"]))
+        assert row["tokens_per_step"] == pytest.approx(159 / (159 - row["accepted_tokens"]))
         assert row["decode_tok_s"] == pytest.approx(row["server_decode_tok_s"], rel=0.4)
         assert row["verify_cycles"] is row["accept_length"] is row["load_s"] is None
 
