@@ -24,6 +24,7 @@ ADDED = {
 }
 """Schema version → columns that came with it. Files of earlier versions are read, these as null."""
 METADATA_KEY = b"twoturn"
+TOO_LONG = "too_long"  # status of a prompt that does not fit and was never sent
 NO_PROMPT = "none"  # prompt_id of the one row of a cell whose server did not start
 
 

@@ -17,7 +17,7 @@ import pandas as pd
 import pyarrow as pa
 
 from twoturn import cache_check, prefix
-from twoturn.cells import NO_PROMPT
+from twoturn.cells import NO_PROMPT, TOO_LONG
 from twoturn.errors import UserError
 from twoturn.matrix import SeriesLike, engine, sweeps
 from twoturn.stats import best_of, pair_fit, prompts, stacking
@@ -105,7 +105,6 @@ SECOND_TURN = "turn2_ttft_s"
 """The metric that is about reuse of the first turn and nothing else."""
 
 TEMPLATE_BREAKS_PREFIX = "template_breaks_prefix"
-TOO_LONG = "too_long"
 CACHE_COUNTER_SUSPECT = "cache_counter_suspect"
 
 CLOCK_STEP_S = 1.0

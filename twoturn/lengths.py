@@ -9,6 +9,7 @@ from typing import Any
 from twoturn import capacity, checkpoints, config, weights, workloads
 from twoturn.bench import Round
 from twoturn.campaign import Loaded
+from twoturn.cells import TOO_LONG
 from twoturn.errors import UserError
 from twoturn.plan import Arm, Series
 
@@ -60,7 +61,7 @@ def possible(this: Round, arm: Arm) -> tuple[config.Workload, list[dict[str, Any
         {
             "turn": 1,
             "prompt_id": workloads.at_length(length),
-            "status": "too_long",
+            "status": TOO_LONG,
             "reason": why,
             "started_at": datetime.now(UTC),
             "start_monotonic_s": time.monotonic(),

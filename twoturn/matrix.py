@@ -34,26 +34,6 @@ class ArmLike(Protocol):
     def attached(self) -> bool: ...
 
 
-class SeriesLike(Protocol):
-    """What is needed of a series of the plan; `arms` includes the reference and the null arm."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def fingerprint(self) -> str: ...
-    @property
-    def rounds(self) -> int: ...
-    @property
-    def reference(self) -> str: ...
-    @property
-    def null_arm(self) -> str | None: ...
-    @property
-    def arms(self) -> Sequence[ArmLike]: ...
-    @property
-    def metrics(self) -> tuple[str, ...]: ...
-    def order(self, round_number: int, /) -> tuple[str, ...]: ...
-
-
 class Compared(Protocol):
     """The part of a series that says what it compares."""
 
@@ -67,6 +47,18 @@ class Compared(Protocol):
     def metrics(self) -> tuple[str, ...]: ...
 
 
+class SeriesLike(Compared, Protocol):
+    """What is needed of a series of the plan; `arms` includes the reference and the null arm."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def fingerprint(self) -> str: ...
+    @property
+    def rounds(self) -> int: ...
+    def order(self, round_number: int, /) -> tuple[str, ...]: ...
+
+
 def block(arm: ArmLike) -> int | str | None:
     """The block that was asked for: its size, ADAPTIVE, or None where nothing was asked for."""
     return ADAPTIVE if arm.adaptive else arm.block_size
@@ -75,6 +67,11 @@ def block(arm: ArmLike) -> int | str | None:
 def engine(arm: ArmLike) -> tuple[Any, ...]:
     """All of an arm but its name and checkpoint, the block first; as it compares."""
     return (block(arm), *_mode(arm), *_switched(arm))
+
+
+def configuration(arm: ArmLike) -> tuple[Any, ...]:
+    """All of an arm but its name: what it is, whatever a series calls it."""
+    return (arm.checkpoint, *engine(arm))
 
 
 def sweeps(series: Compared) -> tuple[tuple[str, ...], ...]:

@@ -14,7 +14,7 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 
-from twoturn.matrix import ArmLike, SeriesLike, engine
+from twoturn.matrix import SeriesLike, configuration
 from twoturn.stats import paired
 from twoturn.stats.base import CONFIDENCE, Refusal
 from twoturn.stats.paired import Quality
@@ -172,27 +172,22 @@ def links(series_list: Sequence[SeriesLike], table: pa.Table) -> list[Link]:
     """Every arm of a timed series that some quality series holds too, null arms and references left
     out. `same_reference`: both are compared with the same configuration, so that speed and quality
     may be told side by side."""
-
-    def what(arm: ArmLike) -> tuple[Any, ...]:
-        """All of an arm but its name, whatever a series calls it."""
-        return (arm.checkpoint, *engine(arm))
-
     rows = {(row["series"], row["arm"]): row for row in table.to_pylist()}
     found = []
     for scored in filter(is_quality, series_list):
-        own = {what(arm): arm.name for arm in scored.arms if arm.name != scored.null_arm}
+        own = {configuration(arm): arm.name for arm in scored.arms if arm.name != scored.null_arm}
         for timed in series_list:
             if is_quality(timed):
                 continue
             reference = next(arm for arm in timed.arms if arm.name == timed.reference)
             for arm in timed.arms:
-                name = own.get(what(arm))
+                name = own.get(configuration(arm))
                 row = rows.get((scored.name, name or ""))
                 if row is None or arm.name in (timed.reference, timed.null_arm):
                     continue
                 if name == scored.reference:
                     continue  # compared with itself: how much is noise, and nothing about the arm
-                same = own.get(what(reference)) == scored.reference
+                same = own.get(configuration(reference)) == scored.reference
                 found.append(Link(timed.name, arm.name, timed.reference, row, same))
     return found
 

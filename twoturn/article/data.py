@@ -15,13 +15,13 @@ import pyarrow as pa
 from twoturn import blocks, by_kind, cells, config, contrasts, plan, quality, quality_figure
 from twoturn.article import turns
 from twoturn.campaign import Loaded
+from twoturn.cells import TOO_LONG
 from twoturn.numbers import finite
 from twoturn.weights import Weights
 
 Row: TypeAlias = dict[str, Any]
 Values: TypeAlias = Mapping[str, float | None]
 
-NOT_SENT = "too_long"
 """The status of what was not measured and did not fail."""
 
 DEMO = PurePosixPath("checkpoints/demo")
@@ -229,7 +229,7 @@ def gather(
         facts=loaded.plan.facts,
         first=_moment(started.min()) if len(started) else None,
         last=_moment(started.max()) if len(started) else None,
-        requests=int((cells["status"] != NOT_SENT).sum()),
+        requests=int((cells["status"] != TOO_LONG).sum()),
         series=tuple(
             _series_data(
                 series,
@@ -357,7 +357,7 @@ def _values(rows: pd.DataFrame) -> dict[str, Values]:
     """Arm → column → median over the slots whose requests are all valid and report it. A length
     that was not sent takes nothing from those that were."""
     found: dict[str, dict[str, list[float]]] = {}
-    sent = rows[rows["status"] != NOT_SENT]
+    sent = rows[rows["status"] != TOO_LONG]
     for (arm, _, _), slot in sent.groupby(["arm", "round", "session_id"], sort=False):
         if (slot["status"] != "ok").any():
             continue
@@ -476,7 +476,7 @@ def _prompt(key: Any) -> tuple[str, int]:
 
 
 def _excluded(cells: pd.DataFrame) -> Iterable[Excluded]:
-    faulty = cells[~cells["status"].isin(["ok", NOT_SENT])]
+    faulty = cells[~cells["status"].isin(["ok", TOO_LONG])]
     alike = ["series", "arm", "kind", "status", "reason"]
     for key, rows in faulty.groupby(alike, dropna=False, sort=False):
         series, arm, kind, status, reason = key

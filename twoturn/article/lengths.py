@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from twoturn import config
-from twoturn.article.data import NOT_SENT, Data, SeriesData
+from twoturn.article.data import Data, SeriesData
 from twoturn.article.view import View, code
+from twoturn.cells import TOO_LONG
 
 
 def lengths(one: SeriesData, workload: config.Prefill, view: View) -> dict[str, Any]:
@@ -18,7 +19,7 @@ def lengths(one: SeriesData, workload: config.Prefill, view: View) -> dict[str, 
         row = [view.tokens(length)]
         for arm in arms:
             request = rates.get((arm, f"n{length}"))
-            sent = request is not None and request.status != NOT_SENT
+            sent = request is not None and request.status != TOO_LONG
             row.append(
                 view.value("prefill_tok_s", request.prefill_tok_s) if request and sent else "–"
             )
@@ -46,9 +47,9 @@ def left_out(data: Data, view: View) -> list[dict[str, str]]:
             "series": code(one.series.name),
             "arm": code(request.arm),
             "length": view.tokens(int(request.prompt.removeprefix("n"))),
-            "reason": code(request.reason or NOT_SENT),
+            "reason": code(request.reason or TOO_LONG),
         }
         for one in data.series
         for request in one.requests
-        if request.status == NOT_SENT
+        if request.status == TOO_LONG
     ]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from twoturn import matrix, plan
 from twoturn.article.data import Data, QualityData
 from twoturn.article.series import Context
 from twoturn.article.view import View, code
 from twoturn.claims import N_
+from twoturn.matrix import configuration
 from twoturn.numbers import finite
 from twoturn.stats.base import CONFIDENCE
 from twoturn.stats.paired import MARGIN
@@ -25,9 +25,11 @@ def section(data: Data, view: View) -> Context | None:
     """None where no series scores answers."""
     if not data.quality:
         return None
-    timed = {_same(arm) for one in data.series for arm in one.series.arms}
+    timed = {configuration(arm) for one in data.series for arm in one.series.arms}
     return {
-        "timed": any(_same(arm) in timed for one in data.quality for arm in one.series.arms),
+        "timed": any(
+            configuration(arm) in timed for one in data.quality for arm in one.series.arms
+        ),
         "parts": [_part(one, view) for one in data.quality],
         "figure": data.quality_figure,
         "pairs": [
@@ -66,11 +68,6 @@ def section(data: Data, view: View) -> Context | None:
         "confidence": view.number.percent(CONFIDENCE),
         "margin": view.number.percent(MARGIN),
     }
-
-
-def _same(arm: plan.Arm) -> tuple[Any, ...]:
-    """What an arm is, whatever a series calls it."""
-    return (arm.checkpoint, *matrix.engine(arm))
 
 
 def _part(one: QualityData, view: View) -> Context:
