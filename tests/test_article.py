@@ -398,6 +398,8 @@ checkpoints:
   demo-8: {make: {from: demo, bits: 8}}
   demo-deep: {make: {from: demo, layers: 16}}
   demo-gguf: {make: {from: demo, gguf: q8_0}}
+  demo-damaged: {make: {from: demo, noise: 0.25}}
+  demo-copy: {make: {from: demo, noise: 0}}
   demo-mtp: {path: checkpoints/demo/mtp}
 series:
   two_turns:
@@ -419,6 +421,8 @@ def square_of(**facts: Any) -> Loaded:
     square.recipes["checkpoints"]["demo-8"] = {"from": source, "bits": 8, "group_size": 64}
     square.recipes["checkpoints"]["demo-deep"] = {"from": source, "layers": 16}
     square.recipes["checkpoints"]["demo-gguf"] = {"from": source, "gguf": "q8_0"}
+    square.recipes["checkpoints"]["demo-damaged"] = {"from": source, "noise": 0.25}
+    square.recipes["checkpoints"]["demo-copy"] = {"from": source, "noise": 0.0}
     return square
 
 
@@ -459,6 +463,9 @@ def test_precision_and_speculation_together() -> None:
     assert "padded with layers that add nothing to: 16" in texts["en"]
     assert "made from files on disk, as a GGUF file: `q8_0`" in texts["en"]
     assert "jako plik GGUF: `q8_0`" in texts["pl"]
+    assert "damaged on purpose: noise of 0.25 times the weights' spread" in texts["en"]
+    assert "uszkodzony celowo: szum 0,25 rozrzutu wag" in texts["pl"]
+    assert texts["en"].count("a copy of its weights") == 1
     metal = square_of(accelerator="metal")
     table = square_cells(metal)
     assert "scalar loops" not in both(data_of(metal, table))["en"]

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
+import numpy as np
 import pytest
 
 from tests.workflow import environment
@@ -26,6 +27,7 @@ DEMO = REPOSITORY / "checkpoints" / "demo"
 # --- plans and recipes ----------------------------------------------------------------------------
 
 
+KINDS = "bits, layers, noise, gguf, package"
 PACKAGE = {"package": "p", "version": "1", "sha256": "0" * 64, "file": "p/w.gguf"}
 
 
@@ -35,6 +37,7 @@ PACKAGE = {"package": "p", "version": "1", "sha256": "0" * 64, "file": "p/w.gguf
         ({"from": "x", "bits": 4}, {"from": "x", "bits": 4, "group_size": 64}),
         ({"from": "x", "bits": 8, "group_size": 32}, {"from": "x", "bits": 8, "group_size": 32}),
         ({"from": "x", "layers": 16}, {"from": "x", "layers": 16}),
+        ({"from": "x", "noise": 0}, {"from": "x", "noise": 0}),
         ({"from": "x", "gguf": "f16"}, {"from": "x", "gguf": "f16"}),
         (PACKAGE, PACKAGE),
     ],
@@ -46,11 +49,11 @@ def test_a_plan_is_one_of_four_kinds(told: dict[str, Any], steps: dict[str, Any]
 @pytest.mark.parametrize(
     ("told", "said"),
     [
-        ({"from": "x"}, "exactly one of bits, layers, gguf, package"),
-        ({"from": "x", "bits": 4, "layers": 8}, "exactly one of bits, layers, gguf, package"),
+        ({"from": "x"}, f"exactly one of {KINDS}"),
+        ({"from": "x", "bits": 4, "layers": 8}, f"exactly one of {KINDS}"),
         ({"from": "x", "bits": 7}, "Input should be 2, 3, 4, 5, 6 or 8"),
         ({"from": "x", "gguf": "q4_1"}, "Input should be 'f32', 'f16' or 'q8_0'"),
-        ({"layers": 8}, "bits, layers and gguf need `from`"),
+        ({"layers": 8}, "bits, layers, noise and gguf need `from`"),
         (PACKAGE | {"from": "x"}, "a package takes none"),
         ({"from": "x", "layers": 8, "group_size": 64}, "group_size belongs to bits"),
         ({"from": "x", "layers": 8, "version": "1"}, "belong to a package"),
@@ -191,6 +194,39 @@ def test_a_depth_that_cannot_be_is_refused(tmp_path: Path, layers: int) -> None:
 def test_a_llama_is_padded_too(tmp_path: Path) -> None:
     making.pad(DEMO / "llama", tmp_path, 5)
     assert json.loads((tmp_path / "config.json").read_text())["num_hidden_layers"] == 5
+
+
+# --- damage ---------------------------------------------------------------------------------------
+
+
+def test_damage_widens_every_matrix_and_nothing_else(tmp_path: Path) -> None:
+    source = making.read_weights(DEMO / "llama")
+    making.damage(DEMO / "llama", tmp_path, 0.5)
+    for name, weight in making.read_weights(tmp_path).items():
+        before, after = (np.array(one.astype(mx.float32)) for one in (source[name], weight))
+        if weight.ndim != 2:
+            assert (before == after).all(), name
+            continue
+        assert weight.dtype == source[name].dtype
+        added = (after - before) / before.std()
+        assert added.std() == pytest.approx(0.5, rel=0.05), name
+        assert abs(added.mean()) < 0.02, name
+    assert (tmp_path / "config.json").read_bytes() == (DEMO / "llama/config.json").read_bytes()
+
+
+def test_damage_is_the_same_in_each_making_and_none_is_a_copy(tmp_path: Path) -> None:
+    for name, noise in (("first", 0.5), ("second", 0.5), ("copy", 0.0)):
+        (tmp_path / name).mkdir()
+        making.damage(DEMO / "llama", tmp_path / name, noise)
+    first, second, copy = (
+        making.read_weights(tmp_path / name) for name in ("first", "second", "copy")
+    )
+    source = making.read_weights(DEMO / "llama")
+    assert all(bool(mx.array_equal(first[name], second[name])) for name in source)
+    assert all(bool(mx.array_equal(copy[name], source[name])) for name in source)
+    assert not any(
+        bool(mx.array_equal(first[name], source[name])) for name in source if source[name].ndim == 2
+    )
 
 
 # --- precisions -----------------------------------------------------------------------------------

@@ -133,7 +133,7 @@ class Server(_Strict):
 
 
 class Make(_Strict):
-    """A checkpoint made here by a rule: exactly one of bits, layers, gguf, package."""
+    """A checkpoint made here by a rule: exactly one of bits, layers, noise, gguf, package."""
 
     from_: Name | None = Field(
         None, alias="from", description="name of the checkpoint it is made from"
@@ -144,6 +144,9 @@ class Make(_Strict):
     )
     layers: int | None = Field(
         None, ge=1, le=512, description="padded to so many layers; the further ones add nothing"
+    )
+    noise: float | None = Field(
+        None, ge=0, le=10, description="damaged on purpose: noise on its weights; 0 is a copy"
     )
     gguf: Literal["f32", "f16", "q8_0"] | None = Field(
         None, description="written as a GGUF file of this precision, for llama.cpp"
@@ -162,14 +165,14 @@ class Make(_Strict):
 
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
-        _exactly_one(self, ("bits", "layers", "gguf", "package"))
+        _exactly_one(self, ("bits", "layers", "noise", "gguf", "package"))
         of_package = (self.version, self.sha256, self.file)
         if self.package is not None and None in of_package:
             raise ValueError("a package needs version, sha256 and file")
         if self.package is None and of_package != (None, None, None):
             raise ValueError("version, sha256 and file belong to a package")
         if (self.package is None) == (self.from_ is None):
-            raise ValueError("bits, layers and gguf need `from`, a package takes none")
+            raise ValueError("bits, layers, noise and gguf need `from`, a package takes none")
         if self.bits is None and self.group_size is not None:
             raise ValueError("group_size belongs to bits")
         return self

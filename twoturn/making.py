@@ -8,6 +8,8 @@ bits      mlx_lm.convert quantises. It does not know the type `qwen3_5_text`; wr
           it converts it, and the type is set back, because the server treats the two differently.
 layers    zero-depth padding: further layers whose output projections are zero add nothing, so the
           text stays and every token costs more. Synthetic, and `made.json` says so.
+noise     damaged on purpose: a checkpoint whose answers must be called worse, so that a campaign
+          shows that it would see it. With 0 it is a copy, which must not.
 gguf      a Llama-type checkpoint as one GGUF file, for llama.cpp (`gguf_model.py`).
 package   a GGUF file of a Llama-type model inside a Python package: no model hub is needed. The
           file itself is kept beside the unpacked weights, for llama.cpp.
@@ -112,6 +114,8 @@ def describe(plan: Mapping[str, Any]) -> str:
         return f"{plan['from']} at {plan['bits']} bits, groups of {plan['group_size']}"
     if "layers" in plan:
         return f"{plan['from']} padded to {plan['layers']} layers, synthetic"
+    if "noise" in plan:
+        return f"{plan['from']} with noise of {plan['noise']:g} on its weights, damaged on purpose"
     if "gguf" in plan:
         return f"{plan['from']} as GGUF, {plan['gguf']}"
     return f"{plan['file']} of {plan['package']} {plan['version']}"
@@ -128,6 +132,9 @@ def make(
         elif "layers" in plan:
             assert source is not None
             pad(source, target, plan["layers"])
+        elif "noise" in plan:
+            assert source is not None
+            damage(source, target, plan["noise"])
         elif "gguf" in plan:
             assert source is not None
             to_gguf(source, target, plan["gguf"])
@@ -334,6 +341,34 @@ def pad(source: Path, target: Path, layers: int) -> None:
 def _stands_for(layer: int, depth: int, period: int) -> int:
     """Which of the `depth` real layers a layer is a copy of: same place in the pattern."""
     return layer if layer < depth else layer % (depth - depth % period or depth)
+
+
+# --- damage ---------------------------------------------------------------------------------------
+
+
+def damage(source: Path, target: Path, noise: float) -> None:
+    """A copy with noise on its weights, in the empty folder `target`. Raises UserError.
+
+    To every weight of a matrix a number is added that is drawn from a normal distribution, `noise`
+    times as wide as the matrix's own weights are spread. A matrix has its own numbers, the same in
+    each making.
+    """
+    import mlx.core as mx
+    import numpy as np
+
+    told = _config(source)
+    if "quantization" in told:
+        raise UserError("the source is quantised already", cure="name the unquantised one")
+    weights = read_weights(source)
+    for name, weight in weights.items():
+        if noise and weight.ndim == 2:
+            seed = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8])
+            values = np.array(weight.astype(mx.float32))
+            drawn = np.random.default_rng(seed).standard_normal(values.shape, np.float32)
+            weights[name] = mx.array(values + noise * values.std() * drawn).astype(weight.dtype)
+    _copy_beside(source, target)
+    write_weights(weights, target)
+    _write_json(target / "config.json", told)
 
 
 # --- GGUF ---------------------------------------------------------------------------------------

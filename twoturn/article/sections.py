@@ -186,6 +186,10 @@ def _servers(data: Data, view: View) -> list[list[str]]:
 MADE = {
     "bits": N_("made from %(source)s, bits per weight: %(bits)s"),
     "layers": N_("made from %(source)s, padded with layers that add nothing to: %(layers)s"),
+    "noise": N_(
+        "made from %(source)s, damaged on purpose: noise of %(noise)s times the weights' spread"
+    ),
+    "copy": N_("made from %(source)s, a copy of its weights"),
     "gguf": N_("made from %(source)s, as a GGUF file: %(gguf)s"),
 }
 
@@ -199,7 +203,8 @@ def _origin(recipe: Mapping[str, Any], view: View) -> str:
         return view.words.gettext("files on disk")
     how = next(name for name in MADE if name in recipe)
     done = recipe[how]
-    told = code(done) if isinstance(done, str) else view.number.integer(done)
+    told = code(done) if isinstance(done, str) else view.number.short(done)
+    how = "copy" if recipe.get("noise") == 0 else how
     text = view.words.gettext(MADE[how])
     return text % {"source": _origin(recipe["from"], view), how: told}
 
