@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -24,20 +25,24 @@ def main() -> None:
     def say(line: str) -> None:
         print(line, file=sys.stderr)
 
-    folders = {
-        name: making.ensure(name, loaded.campaign, loaded.root, loaded.file, say)
-        for name in forced.checkpoints(loaded.plan)
-    }
+    places = {}
+    for name in forced.checkpoints(loaded.plan):
+        folder = making.ensure(name, loaded.campaign, loaded.root, loaded.file, say)
+        places[name] = forced.place(name, folder, loaded)
     text = wanted.text.read_text(encoding="utf-8")
-    rows = forced.compare(folders, text, load, say)
+    rows = forced.compare(places, text, load, say)
     cells.write(pa.Table.from_pylist(rows, forced.SCHEMA), wanted.output)
 
 
-def load(folder: Path) -> tuple[Callable[..., list[int]], Callable[..., np.ndarray]]:
-    """Tokenizer and log probabilities of a checkpoint, by mlx_lm."""
+def load(place: Path) -> tuple[Callable[..., list[int]], Callable[..., np.ndarray]]:
+    """Tokenizer and log probabilities of a checkpoint's folder or GGUF file, by mlx_lm."""
     import mlx_lm
 
-    model, tokenizer = mlx_lm.load(str(folder))
+    if place.is_file():
+        with tempfile.TemporaryDirectory() as passing:
+            making.beside_config(place, Path(passing))
+            return load(Path(passing))
+    model, tokenizer = mlx_lm.load(str(place))
 
     def encode(text: str) -> list[int]:
         return list(tokenizer.encode(text, add_special_tokens=False))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import runpy
 import struct
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,8 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from twoturn import forced
+from twoturn import forced, making
+from twoturn.campaign import load as load_campaign
 
+ROOT = Path(__file__).parent.parent
 VOCABULARY = 4
 TEXT = "abcd" * 300
 
@@ -44,20 +47,20 @@ def sure(chance: float) -> forced.LogProbabilities:
 def loader(
     models: dict[str, forced.LogProbabilities], odd: str = ""
 ) -> Callable[[Path], tuple[Callable[[str], list[int]], forced.LogProbabilities]]:
-    def load(folder: Path) -> tuple[Callable[[str], list[int]], forced.LogProbabilities]:
-        own = (lambda text: encode(text)[::2]) if folder.name == odd else encode
-        return own, models[folder.name]
+    def load(place: Path) -> tuple[Callable[[str], list[int]], forced.LogProbabilities]:
+        own = (lambda text: encode(text)[::2]) if place.name == odd else encode
+        return own, models[place.name]
 
     return load
 
 
 def test_figures_by_hand(tmp_path: Path) -> None:
-    folders = {
+    places = {
         "half": checkpoint(tmp_path / "half", "F16"),
         "full": checkpoint(tmp_path / "full", "F32"),
     }
     load = loader({"half": sure(0.4), "full": sure(0.7)})
-    half, full = forced.compare(folders, TEXT, load)
+    half, full = forced.compare(places, TEXT, load)
     assert [half["against"], full["against"]] == ["full", "full"]
     assert full["perplexity"] == pytest.approx(1 / 0.7, rel=1e-5)
     assert half["perplexity"] == pytest.approx(1 / 0.4, rel=1e-5)
@@ -70,17 +73,62 @@ def test_figures_by_hand(tmp_path: Path) -> None:
 
 def test_who_cannot_be_read(tmp_path: Path) -> None:
     names = ("full", "odd", "broken")
-    folders = {name: checkpoint(tmp_path / name, "F32") for name in names}
+    places = {name: checkpoint(tmp_path / name, "F32") for name in names}
     (tmp_path / "gguf").mkdir()
-    folders["gguf"] = tmp_path / "gguf"
+    places["gguf"] = tmp_path / "gguf"
     load = loader({"full": sure(0.7), "odd": sure(0.7)}, odd="odd")
-    rows = {row["checkpoint"]: row for row in forced.compare(folders, TEXT, load)}
+    rows = {row["checkpoint"]: row for row in forced.compare(places, TEXT, load)}
     assert {name: row["reason"] for name, row in rows.items()} == {
         "full": None,
         "odd": "other_tokens",
         "broken": "cannot_load",
         "gguf": "no_safetensors",
     }
+
+
+def test_gguf_files_are_read_as_what_they_were_made_of(tmp_path: Path) -> None:
+    """The file of a real model: without loss in f32, and with more of it the fewer bits it has."""
+    places = {"source": ROOT / "checkpoints" / "demo" / "llama"}
+    for kind in ("f32", "q8_0", "q4_0"):
+        (tmp_path / kind).mkdir()
+        making.to_gguf(places["source"], tmp_path / kind, kind)
+        places[kind] = tmp_path / kind / "model.gguf"
+    load = runpy.run_path(str(ROOT / "scripts" / "forced.py"))["load"]
+    text = (ROOT / forced.TEXT).read_text(encoding="utf-8")
+    rows = {row["checkpoint"]: row for row in forced.compare(places, text, load)}
+    assert {row["reason"] for row in rows.values()} == {None}
+    assert rows["f32"]["perplexity"] == pytest.approx(rows["source"]["perplexity"], rel=1e-6)
+    loss = [rows[name]["kl_divergence"] for name in ("source", "f32", "q8_0", "q4_0")]
+    assert loss[0] == loss[1] == pytest.approx(0, abs=1e-6)
+    assert 0 < loss[2] < loss[3] / 10
+    assert 4 < rows["q4_0"]["bits_per_weight"] < 5 < 8 < rows["q8_0"]["bits_per_weight"] < 9
+
+
+def test_what_is_read_is_what_the_server_loads(tmp_path: Path) -> None:
+    campaign = tmp_path / "two.yaml"
+    campaign.write_text(
+        """
+name: two
+servers:
+  llama-cpp: {install: workflow/envs/llama-cpp.lock}
+  mlx-lm: {install: workflow/envs/mlx-lm.lock}
+checkpoints:
+  llama: {path: checkpoints/demo/llama}
+  packed: {make: {from: llama, gguf: q8_0}}
+series:
+  answers:
+    workload: {kind: quality}
+    reference: plain
+    arms:
+      plain: {checkpoint: llama, server: mlx-lm}
+      packed: {checkpoint: packed, server: llama-cpp}
+"""
+    )
+    (tmp_path / "model.gguf").touch()
+    loaded = load_campaign(str(campaign), ROOT)
+    assert forced.checkpoints(loaded.plan) == ["llama", "packed"]
+    assert forced.place("llama", tmp_path, loaded) == tmp_path
+    assert forced.place("packed", tmp_path, loaded) == tmp_path / "model.gguf"
 
 
 def test_windows_of_a_short_and_of_a_long_text() -> None:

@@ -55,7 +55,10 @@ def test_exact_there_and_back(tmp_path: Path, name: str) -> None:
     assert (made / "tokenizer.json").read_bytes() == (DEMO / name / "tokenizer.json").read_bytes()
 
 
-@pytest.mark.parametrize(("kind", "least", "most"), [("f16", 1.7e6, 2.1e6), ("q8_0", 0.9e6, 1.2e6)])
+@pytest.mark.parametrize(
+    ("kind", "least", "most"),
+    [("f16", 1.7e6, 2.1e6), ("q8_0", 0.9e6, 1.2e6), ("q4_0", 0.5e6, 0.7e6)],
+)
 def test_a_precision_has_its_size(tmp_path: Path, kind: str, least: float, most: float) -> None:
     making.to_gguf(DEMO / "llama", tmp_path, kind)
     assert least < (tmp_path / "model.gguf").stat().st_size < most

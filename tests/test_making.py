@@ -52,7 +52,7 @@ def test_a_plan_is_one_of_four_kinds(told: dict[str, Any], steps: dict[str, Any]
         ({"from": "x"}, f"exactly one of {KINDS}"),
         ({"from": "x", "bits": 4, "layers": 8}, f"exactly one of {KINDS}"),
         ({"from": "x", "bits": 7}, "Input should be 2, 3, 4, 5, 6 or 8"),
-        ({"from": "x", "gguf": "q4_1"}, "Input should be 'f32', 'f16' or 'q8_0'"),
+        ({"from": "x", "gguf": "q4_1"}, "Input should be 'f32', 'f16', 'q8_0' or 'q4_0'"),
         ({"layers": 8}, "bits, layers, noise and gguf need `from`"),
         (PACKAGE | {"from": "x"}, "a package takes none"),
         ({"from": "x", "layers": 8, "group_size": 64}, "group_size belongs to bits"),

@@ -148,7 +148,7 @@ class Make(_Strict):
     noise: float | None = Field(
         None, ge=0, le=10, description="damaged on purpose: noise on its weights; 0 is a copy"
     )
-    gguf: Literal["f32", "f16", "q8_0"] | None = Field(
+    gguf: Literal["f32", "f16", "q8_0", "q4_0"] | None = Field(
         None, description="written as a GGUF file of this precision, for llama.cpp"
     )
     # Both become a line of requirements: nothing may stand there but a name and a version.

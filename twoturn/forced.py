@@ -7,8 +7,9 @@ there, and of all other tokens:
     kl_divergence  mean of Σ q ln(q / p) over the vocabulary, q of the checkpoint with most bits
     same_top       share of tokens for which both hold the same token likeliest
 
-A checkpoint whose tokenizer is another reads other tokens, so it is compared with none. It runs in
-a process of its own (scripts/forced.py), because mlx_lm holds a whole model in memory.
+A checkpoint whose tokenizer is another reads other tokens, so it is compared with none. Of a GGUF
+file the weights are compared, computed with in float32 and not as llama.cpp does. It runs in a
+process of its own (scripts/forced.py), because mlx_lm holds a whole model in memory.
 """
 
 from __future__ import annotations
@@ -22,13 +23,15 @@ from typing import Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from twoturn import plan, weights
+from twoturn import engines, plan, weights
 from twoturn.campaign import Loaded
 from twoturn.hashes import sha256_file
 
 TEXT = "texts/python-topics.txt"
 WINDOWS, TOKENS = 4, 96
 """Windows spread evenly over the text, and tokens of each; the first token of a window is given."""
+
+READING = 2  # in 1 no GGUF file was read
 
 SCHEMA = pa.schema(
     [
@@ -52,7 +55,13 @@ LogProbabilities: TypeAlias = Callable[[Sequence[int]], Numbers]
 def fingerprint(recipes: Mapping[str, Any], text_sha256: str) -> str:
     """12 hex digits over what the figures depend on: checkpoints, text, windows, versions."""
     versions = {name: importlib.metadata.version(name) for name in ("mlx", "mlx-lm")}
-    of = {"checkpoints": recipes, "text": text_sha256, "windows": [WINDOWS, TOKENS], **versions}
+    of = {
+        "checkpoints": recipes,
+        "text": text_sha256,
+        "windows": [WINDOWS, TOKENS],
+        "reading": READING,
+        **versions,
+    }
     return hashlib.sha256(plan.canonical(of).encode()).hexdigest()[:12]
 
 
@@ -87,21 +96,21 @@ def scores(mine: Numbers, best: Numbers, following: Sequence[int]) -> dict[str, 
 
 
 def compare(
-    folders: Mapping[str, Path],
+    places: Mapping[str, Path],
     text: str,
     load: Callable[[Path], tuple[Callable[[str], list[int]], LogProbabilities]],
     say: Callable[[str], None] = lambda line: None,
 ) -> list[dict[str, Any]]:
-    """Rows of SCHEMA, one per checkpoint. `load` gives tokenizer and model of a folder; what it
-    raises becomes the reason `cannot_load`."""
+    """Rows of SCHEMA, one per checkpoint: a folder of safetensors files, or a GGUF file. `load`
+    gives tokenizer and model of a place; what it raises becomes the reason `cannot_load`."""
     sizes = {
-        name: None if (size := weights.counted(folder)) is None else size.bits_per_weight
-        for name, folder in folders.items()
-        if any(folder.glob("*.safetensors"))
+        name: None if (size := _size(place)) is None else size.bits_per_weight
+        for name, place in places.items()
+        if place.is_file() or any(place.glob("*.safetensors"))
     }
     rows: dict[str, dict[str, Any]] = {
         name: {**dict.fromkeys(SCHEMA.names), "checkpoint": name, "reason": "no_safetensors"}
-        for name in folders
+        for name in places
     }
     pieces: list[list[int]] | None = None
     best: list[Numbers] = []
@@ -110,7 +119,7 @@ def compare(
         say(f"forced: {name}")
         rows[name] |= {"bits_per_weight": sizes[name], "reason": None}
         try:
-            encode, model = load(folders[name])
+            encode, model = load(places[name])
         except Exception as error:  # whatever a model's code makes of a folder
             say(f"forced: {name}: {type(error).__name__}")
             rows[name]["reason"] = "cannot_load"
@@ -137,6 +146,19 @@ def compare(
             "tokens": count,
         }
     return list(rows.values())
+
+
+def _size(place: Path) -> weights.Precision | None:
+    return weights.count_gguf(place) if place.is_file() else weights.counted(place)
+
+
+def place(name: str, folder: Path, loaded: Loaded) -> Path:
+    """What is read of a checkpoint: the file that its server loads, where that is another one."""
+    for arm in (arm for series in loaded.plan.series for arm in series.arms):
+        engine = engines.get(loaded.campaign, arm.server)
+        if arm.checkpoint == name and isinstance(engine, engines.ReadsOtherFiles):
+            return engine.weights(folder)
+    return folder
 
 
 def checkpoints(planned: plan.Plan) -> list[str]:

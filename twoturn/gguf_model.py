@@ -99,7 +99,7 @@ def write(
     kind: str,
 ) -> None:
     """A GGUF file from config.json, float32 weights, tokenizer.json and the chat template. `kind`
-    (f32, f16, q8_0) is the precision of matrices; vectors stay float32. Raises UserError."""
+    (f32, f16, q8_0, q4_0) is the precision of matrices; vectors stay float32. Raises UserError."""
     import gguf
 
     if told.get("model_type") != "llama" or told.get("rope_scaling"):
@@ -113,10 +113,9 @@ def write(
     heads = int(told["num_attention_heads"])
     kv_heads = int(told.get("num_key_value_heads", heads))
     head_size = int(told.get("head_dim") or told["hidden_size"] // heads)
-    types = gguf.GGMLQuantizationType
-    precision = {"f32": types.F32, "f16": types.F16, "q8_0": types.Q8_0}[kind]
-    files = gguf.LlamaFileType
-    file_type = {"f32": files.ALL_F32, "f16": files.MOSTLY_F16, "q8_0": files.MOSTLY_Q8_0}[kind]
+    precision = gguf.GGMLQuantizationType[kind.upper()]
+    most = "ALL" if kind == "f32" else "MOSTLY"
+    file_type = gguf.LlamaFileType[f"{most}_{kind.upper()}"]
 
     out = gguf.GGUFWriter(str(file), "llama")
     out.add_file_type(file_type)

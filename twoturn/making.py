@@ -445,8 +445,8 @@ def install(wanted: Path, place: Path, shown: str) -> None:
     )
 
 
-def from_gguf(file: Path, target: Path) -> None:
-    """A Llama-type GGUF file as an mlx-lm checkpoint in float32. Raises UserError.
+def read_gguf(file: Path) -> tuple[Weights, _Metadata]:
+    """Weights of a Llama-type GGUF file in float32, and what its head says. Raises UserError.
 
     MLX reads the file and its quantised tensors. Names follow the Llama of transformers. GGUF
     stores the rows of q and k interleaved for its kind of rotary embedding; they are put back into
@@ -474,6 +474,26 @@ def from_gguf(file: Path, target: Path) -> None:
             halves = weight.reshape(count, weight.shape[0] // count // 2, 2, weight.shape[1])
             weight = halves.swapaxes(1, 2).reshape(weight.shape)
         made[new] = weight
+    return made, told
+
+
+def beside_config(gguf: Path, target: Path) -> None:
+    """A GGUF file for mlx_lm, in the empty folder `target`: its weights in float32, and config.json
+    and tokenizer as they lie beside the file. Raises UserError."""
+    told = _config(gguf.parent)
+    for key in ("quantization", "quantization_config"):
+        told.pop(key, None)
+    weights, _ = read_gguf(gguf)
+    _copy_beside(gguf.parent, target)
+    write_weights(weights, target)
+    _write_json(target / "config.json", told)
+
+
+def from_gguf(file: Path, target: Path) -> None:
+    """A Llama-type GGUF file as a checkpoint of mlx_lm in float32, with config.json and tokenizer
+    told by its head. Raises UserError."""
+    made, told = read_gguf(file)
+    heads = told.get("llama.attention.head_count")
     write_weights(made, target)
     _write_json(
         target / "config.json",
@@ -484,7 +504,7 @@ def from_gguf(file: Path, target: Path) -> None:
             "num_hidden_layers": told.get("llama.block_count"),
             "intermediate_size": told.get("llama.feed_forward_length"),
             "num_attention_heads": heads,
-            "num_key_value_heads": kv_heads,
+            "num_key_value_heads": told.get("llama.attention.head_count_kv", heads),
             "rms_norm_eps": told.get("llama.attention.layer_norm_rms_epsilon"),
             "vocab_size": made["model.embed_tokens.weight"].shape[0],
             "max_position_embeddings": told.get("llama.context_length"),

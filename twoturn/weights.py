@@ -27,7 +27,7 @@ from twoturn import checkpoints, files
 from twoturn.config import Campaign
 from twoturn.errors import UserError
 
-GGUF_BITS: dict[str, tuple[int, ...]] = {"f32": (), "f16": (), "q8_0": (8,)}
+GGUF_BITS: dict[str, tuple[int, ...]] = {"f32": (), "f16": (), "q8_0": (8,), "q4_0": (4,)}
 
 MAX_HEADER = 100 * 2**20  # bytes of a safetensors header; what the format allows
 
