@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pyarrow as pa
 import pytest
+from babel.messages import pofile
 
 from twoturn import article, claims, contrasts, numbers
 from twoturn.article.view import View
@@ -17,6 +20,7 @@ from twoturn.stats.base import CONFIDENCE
 from .test_article import LANGUAGES, demo_cells, loaded, prose
 from .test_comparisons import COMPARING
 
+ROOT = Path(__file__).parent.parent
 ARM = "mtp"
 """The arm whose cells are changed."""
 
@@ -163,6 +167,43 @@ def test_every_claim_is_told_with_the_numbers_of_its_contrasts(told: Told, langu
             known |= {float(contrast["rounds"] or 0)}
         for number in read(sentence, language):
             assert any(agrees(number, value) for value in known), (claim["claim"], number)
+
+
+# Typed numbers ------------------------------------------------------------------------------------
+
+OPEN, CLOSE = "\u2061", "\u2063"  # invisible, and in no text of ours
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_every_number_of_the_prose_was_formatted_from_data(
+    told: Told, language: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All numbers are marked where they are formatted; what has no mark was typed by somebody."""
+
+    def marked(write: Callable[..., str]) -> Callable[..., str]:
+        return lambda *given: f"{OPEN}{write(*given)}{CLOSE}"
+
+    for name in ("_decimal", "_other", "date", "time"):
+        monkeypatch.setattr(numbers.Formatter, name, marked(getattr(numbers.Formatter, name)))
+    text = article.render(language, told.data)
+    assert text.count(OPEN) > 200
+    while OPEN in text:  # a time holds a date
+        text = re.sub(rf"{OPEN}[^{OPEN}{CLOSE}]*{CLOSE}", "", text)
+    # The machine's name, a document's own words, and the ones of formulas.
+    known = (r"X\_1", r"block\_size &lt;= 5", "1 − 1 ÷ ", "1 − ")
+    shown = re.sub("|".join(map(re.escape, known)), "", prose(text))
+    assert re.findall(r".{,40}\d.{,20}", shown) == []
+
+
+def test_no_template_and_no_message_holds_a_number() -> None:
+    for file in sorted((ROOT / "workflow" / "templates").glob("*.md.j2")):
+        tags = re.sub(r"\{%.*?%\}|\{#.*?#\}|\{\{.*?\}\}", "", file.read_text("utf-8"), flags=re.S)
+        assert not re.search(r"\d", tags), file.name
+    (catalogue,) = (ROOT / "workflow" / "locale").glob("*.pot")
+    with catalogue.open("rb") as stream:
+        messages = [message.id for message in pofile.read_po(stream) if message.id]
+    assert len(messages) > 300
+    assert not [one for one in messages if re.search(r"\d", str(one))]
 
 
 # Changes ------------------------------------------------------------------------------------------
