@@ -44,7 +44,7 @@ CONTRACT = {
     "double": "effective_block_size prefix_share first_chunk_tokens ttfb_s ttft_s ttf_content_s "
     "e2e_s decode_s decode_tokens decode_tok_s prefill_tok_s server_decode_tok_s server_ttft_s "
     "accept_length tokens_per_step accept_rate draft_share start_monotonic_s "
-    "wall_minus_monotonic_s load_s",
+    "wall_minus_monotonic_s load_s divergence_gap_nats",
     "string": "series arm checkpoint server server_version speculation prompt_id kind status "
     "reason model first_chunk_source finish_reason output_sha256 text_gate session_id "
     "failed_because",
@@ -111,7 +111,7 @@ def test_null_and_zero_and_empty_differ(tmp_path: Path) -> None:
 def test_metadata_comes_back(tmp_path: Path) -> None:
     told = {"order": ["a", "b"], "command_line": None, "note": "zażółć", "settings": {"x": 1}}
     _, metadata = cells.read(written(tmp_path, **told))
-    assert metadata == {"schema_version": 3, "fingerprint": "f1", **told}
+    assert metadata == {"schema_version": cells.SCHEMA_VERSION, "fingerprint": "f1", **told}
 
 
 def test_an_unknown_column_is_refused() -> None:
@@ -180,7 +180,7 @@ def test_a_broken_file_is_named(tmp_path: Path, damage: Any) -> None:
 def test_another_schema_version(tmp_path: Path) -> None:
     other_parquet(tmp_path / "a.parquet", {"schema_version": 99})
     with pytest.raises(
-        UserError, match=r"schema version 99, this twoturn reads up to 3; use the two"
+        UserError, match=r"schema version 99, this twoturn reads up to 4; use the two"
     ):
         cells.read(tmp_path / "a.parquet")
 

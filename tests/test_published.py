@@ -13,7 +13,9 @@ import yaml
 from tests.test_article import both, data_of, demo_cells, loaded
 from twoturn import article, cells, ledger, published, sources
 from twoturn.article import conditions
+from twoturn.article.view import View
 from twoturn.errors import UserError
+from twoturn.matrix import ADAPTIVE
 from twoturn.published import Figure, Published, Question
 from twoturn.sources import Conditions
 from twoturn.weights import Weights
@@ -357,3 +359,12 @@ def with_headlines(data: article.Data, verdict: str, arms: list[str]) -> article
     return replace(
         data, series=tuple(replace(one, claims=changed_claims(one)) for one in data.series)
     )
+
+
+@pytest.mark.parametrize(
+    ("language", "shown"), [("en", "2, 3, 16, adaptive"), ("pl", "2, 3, 16, adaptacyjny")]
+)
+def test_block_sizes_beside_an_adaptive_one_are_told(language: str, shown: str) -> None:
+    values = frozenset({16, ADAPTIVE, 3, 2})
+    assert conditions.told("block_size", values, View(language)) == shown
+    assert conditions.same("block_size", frozenset({2, 3, 16}), values) is False

@@ -90,6 +90,22 @@ def test_an_arm_that_fails_more_is_worse_and_a_copy_is_the_same() -> None:
     assert rows["third"]["same_texts"] == 45
 
 
+def test_how_close_the_reference_was_where_texts_part() -> None:
+    campaign = loaded(TEXT)
+    series = campaign.plan.one("answers")
+    frame = scored(series, first=OWN, second=OWN, third=lost(0.3), again=OWN)
+    apart = frame["arm"] == "third"
+    # Of 19 texts that differ the gap is known of 18: half below 0.1 nat, half far above.
+    gaps = [None, *[0.01] * 9, *[2.0] * 9]
+    differ = apart & (frame["passed"] != frame["prompt_id"].map(dict(zip(TASKS, OWN, strict=True))))
+    frame.loc[differ, "divergence_index"] = 4
+    frame["divergence_gap_nats"] = pd.Series(gaps, index=frame.index[differ], dtype=float)
+    rows = {one["arm"]: one for one in quality.from_cells(frame, campaign.plan.series).to_pylist()}
+    names = ("texts", "same_texts", "gaps", "near_ties", "first_gap_nats")
+    assert [rows["third"][name] for name in names] == [64, 45, 18, 9, pytest.approx(1.005)]
+    assert [rows["second"][name] for name in names] == [64, 64, 0, None, None]
+
+
 @pytest.mark.parametrize("copied", ["again", "null"])
 def test_a_reference_that_differs_from_itself_makes_nothing_sure(copied: str) -> None:
     for one in table(loaded(TEXT), **{copied: lost(0.3)}):

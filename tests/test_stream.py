@@ -41,6 +41,46 @@ def content(text: str) -> bytes:
     return event(chunk({"content": text}))
 
 
+def with_gaps(*tokens: object) -> bytes:
+    told = chunk({"content": "x"})
+    told["choices"][0]["logprobs"] = {"content": list(tokens)}
+    return event(told)
+
+
+def top(*values: object) -> dict[str, object]:
+    return {"token": "x", "top_logprobs": [{"token": "y", "logprob": value} for value in values]}
+
+
+@pytest.mark.parametrize(
+    ("tokens", "gap"),
+    [
+        ([top(-0.5, -1.25)], 0.75),
+        ([top(-1.25, -0.5, -9)], 0.75),  # in any order
+        ([top(-0.5, -1.25), top(-0.25, -0.5)], 0.25),  # the least of several
+        ([top(0, -0.0)], 0.0),
+        ([top(-0.5)], None),
+        ([top(-0.5, -1.25), top(-0.5)], None),  # one is not told, so the least is not known
+        ([top(-0.5, float("nan"))], None),
+        ([top(-0.5, float("-inf"))], None),
+        ([top(-0.5, 0.5)], None),
+        ([top(True, "-1")], None),
+        ([{"top_logprobs": 3}], None),
+        ([], None),
+    ],
+)
+def test_how_close_a_token_was(tokens: list[object], gap: float | None) -> None:
+    (found,) = parse_bytes(with_gaps(*tokens), DONE).chunks
+    assert (found.text, found.gap_nats) == ("x", gap)
+
+
+@pytest.mark.parametrize("told", [None, 3, [], {"content": 3}, {"content": [3, None]}, {}])
+def test_log_probabilities_that_are_none(told: object) -> None:
+    odd = chunk({"content": "x"})
+    odd["choices"][0]["logprobs"] = told
+    (found,) = parse_bytes(event(odd), DONE).chunks
+    assert found.gap_nats is None
+
+
 # Recorded streams
 
 

@@ -273,3 +273,12 @@ def test_a_wrong_text_is_no_contrast_and_the_reason_names_the_arm(tree: Tree) ->
     assert (claim["verdict"], claim["reason"]) == ("invalid", "wrong_when_warm:stale")
     assert reason_fields(claim["reason"])[1] == {"detail": ("name", "stale")}
     assert pq.read_schema(files[0]).equals(cells.SCHEMA)
+
+
+def test_the_gap_where_a_text_parts() -> None:
+    request = Request(PLAIN, ASKED, "abcdef", ((2, 0.5), (1, None), (3, 0.25)))
+    assert [request.gap_at(place) for place in range(8)] == [
+        *(0.5, 0.5, None, 0.25, 0.25, 0.25),
+        *(None, None),  # the reference had ended there
+    ]
+    assert Request(PLAIN, ASKED, "abc").gap_at(0) is None

@@ -17,10 +17,11 @@ import pyarrow.parquet as pq
 from twoturn import files
 from twoturn.errors import UserError
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 ADDED = {
     2: ("text_gate", "divergence_token"),
     3: ("prefix_share", "passed", "failed_because"),
+    4: ("divergence_gap_nats",),
 }
 """Schema version → columns that came with it. Files of earlier versions are read, these as null."""
 METADATA_KEY = b"twoturn"
@@ -61,6 +62,7 @@ SCHEMA = pa.schema(
         *_fields("accept_length tokens_per_step accept_rate draft_share", pa.float64()),
         *_fields("output_sha256 text_gate", pa.string()),
         *_fields("output_chars divergence_index divergence_token longest_repeat", pa.int64()),
+        pa.field("divergence_gap_nats", pa.float64()),
         pa.field("passed", pa.bool_()),
         pa.field("failed_because", pa.string()),
         pa.field("chunk_times_s", pa.list_(pa.float64())),

@@ -25,17 +25,20 @@ def _answers(measured: Sequence[Cell]) -> list[tuple[dict[str, Any], text_gate.R
 
 
 def compare(this: Round, measured: Sequence[Cell]) -> None:
-    """Fill in where each answer first differs from the reference arm's, in characters; null where
-    it is the same, or where one of the two is no valid answer."""
+    """Fill in where each answer first differs from the reference arm's, in characters, and how
+    close the reference was to another token there; null where both are the same, or where one of
+    the two is no valid answer."""
     answers = _answers(measured)
     of_reference = {
-        (row["prompt_id"], row["turn"]): request.text
+        (row["prompt_id"], row["turn"]): request
         for row, request in answers
         if request.arm.name == this.series.reference
     }
     for row, request in answers:
         if (other := of_reference.get((row["prompt_id"], row["turn"]))) is not None:
-            row["divergence_index"] = text_gate.first_difference(request.text, other)
+            place = text_gate.first_difference(request.text, other.text)
+            row["divergence_index"] = place
+            row["divergence_gap_nats"] = None if place is None else other.gap_at(place)
 
 
 def judge(this: Round, measured: Sequence[Cell]) -> None:

@@ -28,11 +28,13 @@ SCHEMA = pa.schema(
         *(pa.field(name, pa.float64()) for name in ("confidence", "p_value")),
         *(pa.field(name, pa.int64()) for name in ("tasks_needed", "texts", "same_texts")),
         pa.field("first_divergence", pa.int64()),
+        *(pa.field(name, pa.int64()) for name in ("gaps", "near_ties")),
+        pa.field("first_gap_nats", pa.float64()),
         pa.field("verdict", pa.string(), False),
         pa.field("warnings", pa.list_(pa.string()), False),
         pa.field("fingerprint", pa.string(), False),
     ],
-    metadata={"schema_version": "1"},
+    metadata={"schema_version": "2"},
 )
 """results/quality.parquet. Every number of a comparison is null where the verdict is invalid or
 not_measured. `reference` is `arm` itself in the row that compares the reference with its own
@@ -40,6 +42,9 @@ repetitions."""
 
 
 METRIC = "quality"
+NEAR_TIE = 0.1
+"""nats: the likeliest token is less than 1.11 times as likely as the next. Rounding decides there,
+so another text is no sign of another model."""
 
 
 def is_quality(series: Any) -> bool:
@@ -136,9 +141,10 @@ def _silent(row: Mapping[str, Any], verdict: Quality, reason: str | None) -> dic
     }
 
 
-def _texts(rows: pd.DataFrame, series: SeriesLike, arm: str) -> dict[str, int | None]:
+def _texts(rows: pd.DataFrame, series: SeriesLike, arm: str) -> dict[str, Any]:
     """Of how many tasks the arm wrote the very text of the reference, in the first round that both
-    have, and at which character (from 1, the median) the others part."""
+    have, at which character (from 1, the median) the others part, and how close the reference was
+    to another token there, where its server tells it."""
     first = rows[rows["kind"] == "round"].sort_values("round")
     own = first[first["arm"] == series.reference].drop_duplicates("prompt_id")
     repeated = rows[(rows["arm"] == arm) & (rows["kind"] == "control")]
@@ -146,11 +152,17 @@ def _texts(rows: pd.DataFrame, series: SeriesLike, arm: str) -> dict[str, int | 
     both = own.merge(others.drop_duplicates("prompt_id"), on="prompt_id", suffixes=("_own", ""))
     hashes = both[["output_sha256_own", "output_sha256"]].fillna("")
     same = hashes["output_sha256_own"] == hashes["output_sha256"]
-    parted = pd.to_numeric(both.loc[~same, "divergence_index"], errors="coerce").dropna()
+    parted, gaps = (
+        pd.to_numeric(both.loc[~same, name], errors="coerce").dropna()
+        for name in ("divergence_index", "divergence_gap_nats")
+    )
     return {
         "texts": len(both),
         "same_texts": int(same.sum()),
         "first_divergence": int(parted.median()) + 1 if len(parted) else None,
+        "gaps": len(gaps),
+        "near_ties": int((gaps < NEAR_TIE).sum()) if len(gaps) else None,
+        "first_gap_nats": float(gaps.median()) if len(gaps) else None,
     }
 
 

@@ -11,7 +11,7 @@ from twoturn.config import Conversation
 from twoturn.engines import Engine
 from twoturn.exchange import Exchange
 from twoturn.messages import Messages, as_sent
-from twoturn.plan import round_name
+from twoturn.plan import Arm, round_name
 from twoturn.stream import Answer
 
 WARM_UP_TOKENS = 32
@@ -30,7 +30,8 @@ def send_workload(
 
     def keep(row: Mapping[str, Any], answer: Answer, history: Messages, **place: Any) -> None:
         cell.rows.append({**facts, **row, **place})
-        cell.requests.append(text_gate.Request(arm, history, answer.full_text))
+        gaps = tuple((len(chunk.text), chunk.gap_nats) for chunk in answer.chunks)
+        cell.requests.append(text_gate.Request(arm, history, answer.full_text, gaps))
 
     exchange = Exchange(this, engine, arm, running, tokenizer, short)
     warm_up = workloads.alike(workload, this.text, tokenizer, f"{key}-warmup")
@@ -40,7 +41,8 @@ def send_workload(
     workload, left_out = lengths.possible(this, arm)
     cell.rows += [{**facts, **row} for row in left_out]
     cell.requests += [text_gate.Request(arm, (), "") for _ in left_out]
-    exchange = Exchange(this, engine, arm, running, tokenizer, workload.max_tokens, this.extra)
+    extra = {**this.extra, **_gaps_of(this, arm, engine)}
+    exchange = Exchange(this, engine, arm, running, tokenizer, workload.max_tokens, extra)
     for dialogue in workloads.dialogues(workload, this.text, tokenizer, key):
         history: Messages = ()
         before: tuple[prefix.Turn, str | None] | None = None
@@ -62,6 +64,14 @@ def send_workload(
         row |= _unless_cold(row, cold, attached=arm.attached)
         name = f"{decoy.prompt_id}-decoy"
         keep(row, answer, decoy.turns[0], turn=1, prompt_id=name, kind="decoy")
+
+
+def _gaps_of(this: Round, arm: Arm, engine: Engine) -> Mapping[str, Any]:
+    """What asks for the reference's log probabilities, so that it is known how close a token was
+    where another arm parts from it. Never where time is measured, nor of speculation, which some
+    servers leave out for it."""
+    plain = arm.name == this.series.reference and arm.speculation == "none"
+    return {} if this.series.workload.timed or not plain else engine.top_two
 
 
 def _unless_cold(row: Mapping[str, Any], cold: int, *, attached: bool) -> dict[str, Any]:

@@ -19,6 +19,7 @@ raises. Times are seconds since the request was sent.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -53,13 +54,15 @@ class TokenChunk:
     """Text of one channel that arrived at `at_s`, and the running usage sent with it.
 
     A chunk that carries reasoning *and* content becomes two of these with one arrival time,
-    reasoning first.
+    reasoning first. `gap_nats`: by how much the likeliest token was likelier than the next, where
+    the server tells it; of several tokens the least.
     """
 
     at_s: float
     text: str
     channel: Channel
     completion_tokens: int | None
+    gap_nats: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,9 +327,11 @@ class StreamParser:
             if reason := _text(choice.get("finish_reason")):
                 self._finish_reason = joined([reason])
             if isinstance(delta := choice.get("delta"), dict):
-                self._take_delta(at_s, delta, running)
+                self._take_delta(at_s, delta, running, _gap(choice.get("logprobs")))
 
-    def _take_delta(self, at_s: float, delta: dict[str, Any], running: int | None) -> None:
+    def _take_delta(
+        self, at_s: float, delta: dict[str, Any], running: int | None, gap: float | None
+    ) -> None:
         # mlx-vlm sends one text under both names: alike, it is counted once.
         reasoning = dict.fromkeys(_text(delta.get(k)) for k in ("reasoning_content", "reasoning"))
         pieces: tuple[tuple[Channel, str], ...] = (
@@ -340,7 +345,7 @@ class StreamParser:
             elif text and len(self._chunks) >= MAX_CHUNKS:
                 self._stop()
             elif text:
-                self._chunks.append(TokenChunk(at_s, text, channel, running))
+                self._chunks.append(TokenChunk(at_s, text, channel, running, gap))
                 self.last_token_s = at_s
                 if self.first_token_s is None:
                     self.first_token_s = at_s
@@ -419,6 +424,28 @@ def _loads(text: str) -> Any:
 
 def _text(value: object) -> str:
     return value if isinstance(value, str) else ""
+
+
+def _gap(logprobs: object) -> float | None:
+    """Least gap of a choice's `logprobs`: {"content": [{"top_logprobs": [{"logprob": …}, …]}, …]},
+    the form of OpenAI's chat completions."""
+    told = logprobs.get("content") if isinstance(logprobs, dict) else None
+    gaps = []
+    for token in told if isinstance(told, list) else ():
+        top = token.get("top_logprobs") if isinstance(token, dict) else None
+        top = [one for one in top if isinstance(one, dict)] if isinstance(top, list) else []
+        known = sorted((p for p in map(_log_probability, top) if p is not None), reverse=True)
+        if len(known) < 2:
+            return None
+        gaps.append(known[0] - known[1])
+    return min(gaps, default=None)
+
+
+def _log_probability(one: dict[str, Any]) -> float | None:
+    value = one.get("logprob")
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if math.isfinite(value) and value <= 0 else None
 
 
 def _tool_text(delta: dict[str, Any]) -> str:

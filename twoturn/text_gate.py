@@ -29,11 +29,22 @@ Cold: TypeAlias = Callable[[Arm, Messages], str | None]
 
 @dataclass(frozen=True)
 class Request:
-    """What an arm was asked, and everything that it wrote, reasoning included."""
+    """What an arm was asked, and everything that it wrote, reasoning included. `gaps`: length of a
+    piece of the text and how close its tokens were to others (`TokenChunk.gap_nats`), in order."""
 
     arm: Arm
     messages: Messages
     text: str
+    gaps: tuple[tuple[int, float | None], ...] = ()
+
+    def gap_at(self, place: int) -> float | None:
+        """The gap where character `place` was written, None where it is not known."""
+        end = 0
+        for length, gap in self.gaps:
+            end += length
+            if place < end:
+                return gap
+        return None
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from twoturn import plan
 from twoturn.article.data import Data, SeriesData
 from twoturn.article.view import View, code
 from twoturn.claims import N_
+from twoturn.matrix import ADAPTIVE, block
 from twoturn.sources import Conditions
 
 Arms: TypeAlias = Iterable[tuple[SeriesData, plan.Arm]]
@@ -58,11 +59,7 @@ def here(data: Data, arms: Arms) -> Here:
         "rate": ["decode_only"],
         "concurrency": [1],
         "prompts": [getattr(load, "text", None) for load in loads],
-        "block_size": [
-            size if isinstance(size := arm.block_size, int) else None
-            for _, arm in pairs
-            if arm.speculation != "none"
-        ],
+        "block_size": [block(arm) for _, arm in pairs if arm.speculation != "none"],
     }
     for name in ("temperature", "prompt_tokens", "max_tokens"):
         found[name] = [getattr(load, name, None) for load in loads]
@@ -128,7 +125,8 @@ def told(factor: str, values: Values, view: View) -> str:
     """The values of a factor for a reader."""
     if values is None:
         return view.number.unknown
-    return ", ".join(dict.fromkeys(_one(factor, value, view) for value in sorted(values)))
+    ordered = sorted(values, key=lambda value: (value == ADAPTIVE, value))
+    return ", ".join(dict.fromkeys(_one(factor, value, view) for value in ordered))
 
 
 def _one(factor: str, value: Any, view: View) -> str:
@@ -144,6 +142,8 @@ def _one(factor: str, value: Any, view: View) -> str:
         return words(SWITCH[value])
     if factor == "rate":
         return words(RATES[value])
+    if factor == "block_size":
+        return view.blocks([value])
     if factor == "hardware":
         return code(value)
     return code(value) if isinstance(value, str) else view.number.short(value)

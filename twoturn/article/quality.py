@@ -10,6 +10,7 @@ from twoturn.article.view import View, code
 from twoturn.claims import N_
 from twoturn.matrix import configuration
 from twoturn.numbers import finite
+from twoturn.quality import NEAR_TIE
 from twoturn.stats.base import CONFIDENCE
 from twoturn.stats.paired import MARGIN
 
@@ -67,6 +68,7 @@ def section(data: Data, view: View) -> Context | None:
         ),
         "confidence": view.number.percent(CONFIDENCE),
         "margin": view.number.percent(MARGIN),
+        "near": view.number.short(NEAR_TIE),
     }
 
 
@@ -87,6 +89,7 @@ def _part(one: QualityData, view: View) -> Context:
             repeated and repeated["only_arm"] + repeated["only_reference"]
         ),
         "same_texts": view.number.integer(repeated and repeated["same_texts"]),
+        "ties": any(row["gaps"] for row in others),
         "rows": [_row(row, view) for row in others if row["tasks"] is not None],
         "groups": _groups(one, view),
         "group_head": [
@@ -109,6 +112,9 @@ def _row(row: dict[str, Any], view: View) -> list[str]:
         "–" if row["tasks_needed"] is None else view.number.integer(row["tasks_needed"]),
         f"{view.number.integer(row['same_texts'])} / {view.number.integer(row['texts'])}",
         "–" if row["first_divergence"] is None else view.number.integer(row["first_divergence"]),
+        f"{view.number.integer(row['near_ties'])} / {view.number.integer(row['gaps'])}"
+        if row["gaps"]
+        else "–",
     ]
 
 

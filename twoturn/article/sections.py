@@ -19,6 +19,7 @@ from twoturn.article.switches import switches
 from twoturn.article.upstream import upstream
 from twoturn.article.view import View, code, escape
 from twoturn.claims import N_
+from twoturn.matrix import block
 from twoturn.numbers import finite
 from twoturn.stats.base import CONFIDENCE
 from twoturn.stats.verdict import MARGIN
@@ -286,14 +287,10 @@ def _excluded_rows(data: Data, view: View) -> Context:
 
 def _not_measured(data: Data, view: View) -> Context:
     series = [one.series for one in data.series]
-    sizes = sorted(
-        {
-            (arm.speculation, arm.block_size)
-            for one in series
-            for arm in one.arms
-            if arm.block_size is not None
-        }
-    )
+    asked: dict[str, list[int | str]] = {}
+    for arm in (arm for one in series for arm in one.arms):
+        if (size := block(arm)) is not None and size not in asked.setdefault(arm.speculation, []):
+            asked[arm.speculation].append(size)
     recorded = [one.series for one in data.series if isinstance(one.workload, config.Replay)]
     cut = [
         (one.series, workload)
@@ -341,8 +338,8 @@ def _not_measured(data: Data, view: View) -> Context:
         "texts": view.names(
             sorted({privacy.redact(workload.text, Path.cwd()) for _, workload in cut})
         ),
-        "blocks": view.number.names(
-            f"{view.number.integer(size)} ({code(mode)})" for mode, size in sizes
+        "blocks": "; ".join(
+            f"{view.blocks(sizes)} ({code(mode)})" for mode, sizes in sorted(asked.items())
         ),
         "turns": view.number.names(
             view.number.integer(turns)

@@ -18,6 +18,8 @@ from twoturn.stream import Answer
 
 LONGEST_BLOCK = 32
 """Tokens of the longest block that any of these servers chooses by itself (mlx-dspark's lookup)."""
+TOP_TWO: Mapping[str, Any] = {"logprobs": True, "top_logprobs": 2}
+"""`Engine.top_two` in the form of OpenAI's chat completions."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +96,10 @@ class Engine(Protocol):
 
     mtp_head: ClassVar[Literal["draft", "target", "either"]] = "draft"
     """Where the head of mode mtp is: in a draft's checkpoint or in the target's own."""
+
+    top_two: ClassVar[Mapping[str, Any]] = {}
+    """What a request holds for the log probabilities of the two likeliest tokens at each place;
+    nothing where the server does not stream them."""
 
     since: ClassVar[Mapping[str, str]] = {}
     """First version that has a setting, a `<mode>.block_size` or, where earlier ones silently

@@ -41,6 +41,7 @@ from pydantic import Field
 
 from twoturn import checkpoints, client
 from twoturn.engines.base import (
+    TOP_TWO,
     Engine,
     Place,
     Settings,
@@ -96,6 +97,7 @@ class LlamaCpp(Engine):
     name = "llama-cpp"
     origins = ("install", "executable")
     modes = ("none", "draft", "ngram")
+    top_two = TOP_TWO
     Settings = LlamaCppSettings
 
     def weights(self, folder: Path) -> Path:

@@ -20,7 +20,7 @@ import os
 
 from pydantic import Field
 
-from twoturn.engines.base import Place, Settings, Telemetry, count, rate
+from twoturn.engines.base import TOP_TWO, Place, Settings, Telemetry, count, rate
 from twoturn.engines.counters import Counted, Reading
 from twoturn.plan import Arm
 from twoturn.servers import Launch, clean_env
@@ -43,6 +43,7 @@ class SgLang(Counted):
     origins = ("install", "executable")
     mtp_head = "either"
     modes = ("none", "mtp", "dflash", "draft", "ngram")
+    top_two = TOP_TWO
     Settings = SgLangSettings
     requests = "sglang:num_requests_total"
 

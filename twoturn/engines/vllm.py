@@ -22,7 +22,7 @@ from typing import Any
 
 from pydantic import Field
 
-from twoturn.engines.base import Place, Settings, Telemetry, count, rate
+from twoturn.engines.base import TOP_TWO, Place, Settings, Telemetry, count, rate
 from twoturn.engines.counters import Counted, Reading
 from twoturn.plan import Arm
 from twoturn.servers import Launch, clean_env
@@ -45,6 +45,7 @@ class Vllm(Counted):
     origins = ("install", "executable")
     mtp_head = "either"
     modes = ("none", "mtp", "dflash", "draft", "ngram")
+    top_two = TOP_TWO
     Settings = VllmSettings
     requests = "vllm:request_success_total"
 
