@@ -24,7 +24,11 @@ def main() -> int:
     wanted.log.parent.mkdir(parents=True, exist_ok=True)
     with wanted.log.open("w", encoding="utf-8", buffering=1) as log:
         try:
-            return run(wanted, root, lambda line: print(line, file=log))
+            say = progress.aloud(
+                lambda line: print(line, file=log),
+                lambda line: print(f"{wanted.series}: {line}", file=sys.stderr),
+            )
+            return run(wanted, root, say)
         except UserError as error:
             print(f"twoturn: {error}", file=log)
             print(f"twoturn: {error}", file=sys.stderr)

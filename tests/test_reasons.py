@@ -139,6 +139,15 @@ def timed(root: Path, which: Series, number: int, *rows: tuple[float | None, flo
         pq.write_table(pa.table(columns), root / cell)
 
 
+def test_a_long_round_is_heard_once_a_minute() -> None:
+    now, log, console = 0.0, list[str](), list[str]()
+    say = progress.aloud(log.append, console.append, lambda: now)
+    for now in range(0, 200, 20):  # noqa: B007: the clock that say looks at
+        say(f"at {now}")
+    assert len(log) == 10
+    assert console == ["at 60", "at 120", "at 180"]
+
+
 def test_progress(tree: Tree) -> None:
     loaded = tree.load()
     first = loaded.plan.one("first")

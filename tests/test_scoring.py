@@ -50,7 +50,11 @@ def test_a_round_of_tasks(tree: Tree) -> None:
     session = Session("s", os.getpid(), 0.0)
     said: list[str] = []
     measure.run_round(loaded, series, 1, session, tree.root / "logs", said.append)
-    assert [line.partition(" ")[0] for line in said] == ["round", "round", "control"]
+    beginnings = [line for line in said if line.endswith((" of 1)", " of 2)"))]
+    assert [line.partition(" ")[0] for line in beginnings] == ["round", "round", "control"]
+    arms = [line.partition(": ")[2] for line in said if line not in beginnings]
+    assert len(arms) == 6  # each arm, and the control, says which of the two prompts it is at
+    assert arms[4:] == ["plain, prompt 1 of 2", "plain, prompt 2 of 2"]
     file = tree.root / series.directory / "01/plain.parquet"
     table, metadata = cells.read(file)
     rows = {row["prompt_id"]: row for row in table.to_pylist() if row["kind"] == "round"}

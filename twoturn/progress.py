@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -9,6 +11,27 @@ import pyarrow.parquet as pq
 from twoturn import reasons
 from twoturn.campaign import Loaded
 from twoturn.plan import Series, round_name
+
+SILENCE_S = 60.0
+
+
+def aloud(
+    log: Callable[[str], None],
+    console: Callable[[str], None],
+    clock: Callable[[], float] = time.monotonic,
+) -> Callable[[str], None]:
+    """Says every line to the log, and the newest to the console after a minute without one: a long
+    round shows where it is, and a short one fills no screen."""
+    last = clock()
+
+    def say(line: str) -> None:
+        nonlocal last
+        log(line)
+        if clock() - last >= SILENCE_S:
+            last = clock()
+            console(line)
+
+    return say
 
 
 def line(loaded: Loaded, series: Series, number: int, seconds: float) -> str:

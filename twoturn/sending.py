@@ -43,7 +43,12 @@ def send_workload(
     cell.requests += [text_gate.Request(arm, (), "") for _ in left_out]
     extra = {**this.extra, **_gaps_of(this, arm, engine)}
     exchange = Exchange(this, engine, arm, running, tokenizer, workload.max_tokens, extra)
-    for dialogue in workloads.dialogues(workload, this.text, tokenizer, key):
+    dialogues = workloads.dialogues(workload, this.text, tokenizer, key)
+    for place, dialogue in enumerate(dialogues, start=1):
+        if len(dialogues) > 1:
+            this.say(
+                f"{facts['kind']} {this.number}: {arm.name}, prompt {place} of {len(dialogues)}"
+            )
         history: Messages = ()
         before: tuple[prefix.Turn, str | None] | None = None
         for turn, said in enumerate(dialogue.turns, start=1):
