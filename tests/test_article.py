@@ -399,7 +399,8 @@ checkpoints:
   demo-deep: {make: {from: demo, layers: 16}}
   demo-gguf: {make: {from: demo, gguf: q8_0}}
   demo-damaged: {make: {from: demo, noise: 0.25}}
-  demo-copy: {make: {from: demo, noise: 0}}
+  demo-again: {make: {from: demo, noise: 0}}
+  demo-copy: {make: {from: demo-again, gguf: f16}}
   demo-mtp: {path: checkpoints/demo/mtp}
 series:
   two_turns:
@@ -422,7 +423,8 @@ def square_of(**facts: Any) -> Loaded:
     square.recipes["checkpoints"]["demo-deep"] = {"from": source, "layers": 16}
     square.recipes["checkpoints"]["demo-gguf"] = {"from": source, "gguf": "q8_0"}
     square.recipes["checkpoints"]["demo-damaged"] = {"from": source, "noise": 0.25}
-    square.recipes["checkpoints"]["demo-copy"] = {"from": source, "noise": 0.0}
+    copy = {"from": source, "noise": 0.0}
+    square.recipes["checkpoints"]["demo-copy"] = {"from": copy, "gguf": "f16"}
     return square
 
 
@@ -465,7 +467,8 @@ def test_precision_and_speculation_together() -> None:
     assert "jako plik GGUF: `q8_0`" in texts["pl"]
     assert "damaged on purpose: noise of 0.25 times the weights' spread" in texts["en"]
     assert "uszkodzony celowo: szum 0,25 rozrzutu wag" in texts["pl"]
-    assert texts["en"].count("a copy of its weights") == 1
+    steps = "made from files on disk, a copy of its weights, as a GGUF file: `f16`"
+    assert texts["en"].count("a copy of its weights") == texts["en"].count(steps) == 1
     metal = square_of(accelerator="metal")
     table = square_cells(metal)
     assert "scalar loops" not in both(data_of(metal, table))["en"]

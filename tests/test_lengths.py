@@ -180,9 +180,14 @@ def test_a_prefill_series_from_the_server_to_the_article(tree: Tree, planned: An
     assert found["prefill_tok_s@96", "short"]["warnings"][0] == "too_long:short"
     # Where no arm can be claimed to differ, the null arm has nothing to show.
     null = dataclasses.replace(series, null_arm="short")
-    judged = [row | {"ratio": row["ratio"] or 1.0} for row in found.values()]
-    judged[-1] |= {"ratio": None, "warnings": ["too_long:plain"]}
+    numbers = {"ratio": 1.0, "ci_low": 0.9, "ci_high": 1.25, "verdict": "unresolved"}
+    judged = [row | numbers | {"warnings": []} for row in found.values()]
+    judged[-1] |= {**dict.fromkeys(("ratio", "ci_low", "ci_high")), "warnings": ["too_long:plain"]}
     assert contrasts.null_arm_state(judged, null) == "passed"
+    judged_table = pa.Table.from_pylist(judged, schema=contrasts.SCHEMA)
+    about = {row["claim"]: row for row in claims.from_contrasts(judged_table, [null]).to_pylist()}
+    shown = [about["read/null_arm"][name] for name in ("verdict", "missed_low", "missed_high")]
+    assert shown == ["passed", 0.9, 1.25]
     told = claims.from_contrasts(compared, [series])
     curve = prefill_curve.curve_data(rows, series)
     assert list(curve["length"]) == [32, 64, 96, 32, 64]

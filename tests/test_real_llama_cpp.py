@@ -13,6 +13,7 @@ from typing import Any
 import httpx
 import pyarrow.parquet as pq
 import pytest
+import yaml
 from tokenizers import Tokenizer
 
 from tests.workflow import REPOSITORY, Clone, measured_for_real, rounds_of
@@ -41,6 +42,11 @@ checkpoints:
   target: {make: {from: llama, gguf: f32}}
   draft: {make: {from: llama-draft, gguf: f16}}
 SMOLLM2
+  smollm2-f16: {make: {from: smollm2, gguf: f16}}
+  smollm2-again: {make: {from: smollm2, noise: 0}}
+  smollm2-copy: {make: {from: smollm2-again, gguf: f16}}
+  smollm2-noisy: {make: {from: smollm2, noise: 0.2}}
+  smollm2-damaged: {make: {from: smollm2-noisy, gguf: q8_0}}
 series:
   demo:
     workload: {kind: chat, prompts: 2, prompt_tokens: 64, max_tokens: 48, seed: 7}
@@ -91,13 +97,25 @@ series:
         speculation: ngram
         block_size: 9
         settings: {threads: 1, ngram_lookup: 2}
+  answers:
+    workload: {kind: quality, text: tasks/few.yaml, max_tokens: 24}
+    reference: f16
+    arms:
+      f16: {checkpoint: smollm2-f16, server: llama-cpp, settings: {threads: 1}}
+      copy: {checkpoint: smollm2-copy, server: llama-cpp, settings: {threads: 1}}
+      damaged: {checkpoint: smollm2-damaged, server: llama-cpp, settings: {threads: 1}}
 """.replace("SMOLLM2", SMOLLM2.strip("\n"))
 
 
 @pytest.fixture(scope="module")
 def clone(tmp_path_factory: pytest.TempPathFactory) -> Clone:
+    shipped = yaml.safe_load((REPOSITORY / "tasks/tasks.yaml").read_text(encoding="utf-8"))
+    few = [task for task in shipped["extract"] if (task["check"], task["level"]) == ("number", 1)]
     return measured_for_real(
-        tmp_path_factory.mktemp("real"), CAMPAIGN, "results/real/cells.parquet"
+        tmp_path_factory.mktemp("real"),
+        CAMPAIGN,
+        *("results/real/cells.parquet", "results/real/quality.parquet"),
+        files={"tasks/few.yaml": yaml.safe_dump({"extract": few}).encode()},
     )
 
 
@@ -111,7 +129,7 @@ def of(rows: list[dict[str, Any]], series: str, arm: str) -> list[dict[str, Any]
 
 
 def test_every_row_is_a_valid_measurement(rows: list[dict[str, Any]]) -> None:
-    assert len(rows) == 2 * (4 * 2 + 4 * 2)
+    assert len(rows) == 2 * (4 * 2 + 4 * 2) + 3 * 18
     assert {(row["status"], row["reason"]) for row in rows if row["status"] != "ok"} == set()
     assert {row["prompt_tokens"] for row in rows if row["series"] == "demo"} == {64}
     assert {row["completion_tokens"] for row in rows if row["series"] == "demo"} == {48}
@@ -167,6 +185,17 @@ def test_settings_are_read_back(clone: Clone) -> None:
         told = json.loads(pq.read_schema(file).metadata[b"twoturn"])["settings_read_back"]
         assert told["speculation"] is speculates
         assert (told["model"], told["slots"], told["weights"]) == ("models/target", 1, "all F32")
+
+
+def test_damage_is_called_worse_and_a_copy_is_not(clone: Clone) -> None:
+    table = pq.read_table(clone.folder / "results/real/quality.parquet").to_pylist()
+    rows = {row["arm"]: row for row in table}
+    assert rows["damaged"]["verdict"] == "worse"
+    assert rows["damaged"]["gaps"] > 0  # the reference told how close its tokens were
+    assert rows["damaged"]["first_gap_nats"] > 0
+    for arm in ("f16", "copy"):  # the reference with itself, and its copy
+        assert rows[arm]["only_arm"] == rows[arm]["only_reference"] == 0
+        assert rows[arm]["same_texts"] == rows[arm]["texts"] > 10
 
 
 # --- one server, asked directly -------------------------------------------------------------------

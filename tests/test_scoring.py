@@ -69,6 +69,35 @@ def test_a_round_of_tasks(tree: Tree) -> None:
     assert all(again[task] == row["output_sha256"] for task, row in rows.items())
 
 
+UNREADABLE = "The model produced output that does not match the expected peg-native format"
+
+
+@pytest.mark.parametrize(
+    ("server", "status", "reason", "passed"),
+    [
+        ("llama-cpp", "server_error", UNREADABLE, False),  # its own words: a bad answer
+        ("llama-cpp", "server_error", "out of memory", None),
+        ("llama-cpp", "server_error", None, None),
+        ("llama-cpp", "connection_lost", UNREADABLE, None),
+        ("mlx-lm", "server_error", UNREADABLE, None),  # not its words
+    ],
+)
+def test_what_a_server_cannot_read_is_a_failed_task(
+    server: str, status: str, reason: str | None, passed: bool | None
+) -> None:
+    arm: Any = SimpleNamespace(server=server)
+    campaign = SimpleNamespace(servers={server: config.Server(install="workflow/envs/x.lock")})
+    this: Any = SimpleNamespace(
+        series=SimpleNamespace(workload=config.Quality(kind="quality")),
+        text=TASKS,
+        loaded=SimpleNamespace(campaign=campaign),
+    )
+    row: dict[str, Any] = {"prompt_id": "arithmetic/1/sum", "status": status, "reason": reason}
+    scoring.score(this, bench.Cell(arm, [row], [text_gate.Request(arm, (), "It is 5")]))
+    assert row.get("passed") is passed
+    assert row["status"] == ("ok" if passed is not None else status)
+
+
 @pytest.mark.parametrize(
     ("status", "text", "passed"),
     [

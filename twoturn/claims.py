@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from twoturn import claim_kinds, config, quality
 from twoturn.claim_kinds import kind_of, placeholders
-from twoturn.contrasts import BESIDE_BEST, BEST_BLOCK, PROMPTS, null_arm_state, squares
+from twoturn.contrasts import BESIDE_BEST, BEST_BLOCK, PROMPTS, claimable, null_arm_state, squares
 from twoturn.contrasts import of_series as contrasts_of
 from twoturn.matrix import SeriesLike, block, sweeps
 from twoturn.stats.base import CONFIDENCE
@@ -417,7 +417,7 @@ def _trade(contrasts: list[Row], series: SeriesLike, arm: str) -> Row | None:
 def _null_arm(contrasts: list[Row], series: SeriesLike, state: str) -> Row:
     """What the copy of the reference shows about the whole series."""
     kind = claim_kinds.load().kinds["null_arm"]
-    nulls = kind.contrasts(contrasts, null_arm=series.null_arm or "")
+    nulls = claimable(kind.contrasts(contrasts, null_arm=series.null_arm or ""))
     claim = _claim("null_arm", state, "null_arm", nulls or contrasts, series)
     claim["metric"] = ""
     if state == "absent":

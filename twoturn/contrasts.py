@@ -439,7 +439,7 @@ def _series_contrasts(cells: pd.DataFrame, series: SeriesLike) -> list[dict[str,
         if contrast["verdict"] in (Verdict.FASTER, Verdict.SLOWER):
             code = f"null_arm_differs:{contrast['metric']}"
             return [without_numbers(one, Verdict.INVALID, (code,)) for one in found]
-    if any(not _has_numbers(contrast) for contrast in _claimable(nulls)):
+    if any(not _has_numbers(contrast) for contrast in claimable(nulls)):
         for contrast in found:
             if _has_numbers(contrast):
                 contrast["warnings"].append("null_arm_unchecked")
@@ -731,7 +731,7 @@ def _has_numbers(contrast: dict[str, Any]) -> bool:
     return contrast.get("ratio") is not None
 
 
-def _claimable(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+def claimable(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """Without those of which nothing could be claimed for any arm, so nothing has to be checked."""
     unprovable = (COLD_NOT_PROVABLE, TEMPLATE_BREAKS_PREFIX, TOO_LONG)
     return [
@@ -755,7 +755,7 @@ def null_arm_state(contrasts: Iterable[dict[str, Any]], series: SeriesLike) -> N
     own = of_series(contrasts, series)
     if any(code.startswith("null_arm_differs") for row in own for code in row["warnings"]):
         return "failed"
-    nulls = _claimable(row for row in own if row["arm"] == series.null_arm)
+    nulls = claimable(row for row in own if row["arm"] == series.null_arm)
     return "passed" if nulls and all(_has_numbers(row) for row in nulls) else "unchecked"
 
 

@@ -5,12 +5,15 @@ Of the texts only the scores are kept, beside their hashes.
 
 from __future__ import annotations
 
-from twoturn import config, sandbox, tasks
+from typing import Any
+
+from twoturn import config, engines, sandbox, tasks
 from twoturn.bench import Cell, Round
 
 ANSWERED = ("ok", "repeated_token", "empty_stream")
 """Statuses of an answer that can be scored: one token over and over, or none, is a bad answer and
 no fault of the measurement."""
+UNREADABLE = "the server could not read what the model wrote"
 
 
 def score(this: Round, cell: Cell) -> None:
@@ -25,8 +28,19 @@ def score(this: Round, cell: Cell) -> None:
     known = {task.prompt_id: task for task in tasks.parse(this.text, workload.text)}
     for row, request in zip(cell.rows, cell.requests, strict=True):
         task = known.get(row["prompt_id"])
-        if task is not None and row["status"] in ANSWERED:
+        if task is None:
+            continue
+        if row["status"] in ANSWERED:
             outcome = tasks.score(task, request.text)
-            row["passed"], row["failed_because"] = outcome.passed, outcome.reason
-            row["status"] = "ok"
+            row |= {"passed": outcome.passed, "failed_because": outcome.reason, "status": "ok"}
+        elif _is_unreadable(row, this, cell):
+            row |= {"passed": False, "failed_because": UNREADABLE, "status": "ok"}
     cell.metadata["executor"] = sandbox.enforced()
+
+
+def _is_unreadable(row: dict[str, Any], this: Round, cell: Cell) -> bool:
+    """Whether the server gave up on the model's own words: a bad answer too, whoever says so."""
+    if row["status"] != "server_error":
+        return False
+    words = engines.get(this.loaded.campaign, cell.arm.server).cannot_read
+    return bool(words) and words in (row["reason"] or "")

@@ -185,13 +185,11 @@ def _servers(data: Data, view: View) -> list[list[str]]:
 
 
 MADE = {
-    "bits": N_("made from %(source)s, bits per weight: %(bits)s"),
-    "layers": N_("made from %(source)s, padded with layers that add nothing to: %(layers)s"),
-    "noise": N_(
-        "made from %(source)s, damaged on purpose: noise of %(noise)s times the weights' spread"
-    ),
-    "copy": N_("made from %(source)s, a copy of its weights"),
-    "gguf": N_("made from %(source)s, as a GGUF file: %(gguf)s"),
+    "bits": N_("bits per weight: %(bits)s"),
+    "layers": N_("padded with layers that add nothing to: %(layers)s"),
+    "noise": N_("damaged on purpose: noise of %(noise)s times the weights' spread"),
+    "copy": N_("a copy of its weights"),
+    "gguf": N_("as a GGUF file: %(gguf)s"),
 }
 
 
@@ -202,12 +200,21 @@ def _origin(recipe: Mapping[str, Any], view: View) -> str:
         return code(f"{recipe['package']} {recipe['version']}")
     if "from" not in recipe:
         return view.words.gettext("files on disk")
+    steps = []
+    while "from" in recipe:
+        steps.append(_step(recipe, view))
+        recipe = recipe["from"]
+    text = view.words.gettext("made from %(source)s, %(steps)s")
+    return text % {"source": _origin(recipe, view), "steps": ", ".join(reversed(steps))}
+
+
+def _step(recipe: Mapping[str, Any], view: View) -> str:
+    """What the last making of a recipe did."""
     how = next(name for name in MADE if name in recipe)
     done = recipe[how]
     told = code(done) if isinstance(done, str) else view.number.short(done)
-    how = "copy" if recipe.get("noise") == 0 else how
-    text = view.words.gettext(MADE[how])
-    return text % {"source": _origin(recipe["from"], view), how: told}
+    text = view.words.gettext(MADE["copy" if recipe.get("noise") == 0 else how])
+    return text % {how: told}
 
 
 def _pin(recipe: Mapping[str, Any]) -> str:

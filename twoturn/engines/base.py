@@ -101,6 +101,9 @@ class Engine(Protocol):
     """What a request holds for the log probabilities of the two likeliest tokens at each place;
     nothing where the server does not stream them."""
 
+    cannot_read: ClassVar[str] = ""
+    """Words of the server's error where it is what the model wrote that it could not read."""
+
     since: ClassVar[Mapping[str, str]] = {}
     """First version that has a setting, a `<mode>.block_size` or, where earlier ones silently
     decode greedily, a `<mode>.temperature`. What is not here is in every version."""

@@ -98,6 +98,7 @@ class LlamaCpp(Engine):
     origins = ("install", "executable")
     modes = ("none", "draft", "ngram")
     top_two = TOP_TWO
+    cannot_read = "The model produced output that does not match"  # common/chat.cpp
     Settings = LlamaCppSettings
 
     def weights(self, folder: Path) -> Path:
