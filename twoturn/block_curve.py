@@ -13,13 +13,12 @@ import numpy as np
 import pandas as pd
 from matplotlib import rc_context
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
+from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
 
 from twoturn import claims, i18n
-from twoturn.figures import COLOURS, GREY, LEGEND_LINE_IN, MARKERS, STYLE, WIDTH_IN, svg
+from twoturn.figures import GREY, STYLE, frame, look, plain, svg
 from twoturn.forest import FARTHEST, ticks
 from twoturn.matrix import ADAPTIVE, SeriesLike
 from twoturn.numbers import Formatter
@@ -30,8 +29,6 @@ PANELS_IN = (2.6, 1.8)
 APART = 0.16
 """Distance of two sweeps at one size, so that no interval hides another."""
 
-LEGEND_COLUMNS = 3
-
 
 def draw(data: pd.DataFrame, series: SeriesLike, language: str) -> str:
     """The picture of `blocks.curve` as SVG. Raises UserError where a translation is missing."""
@@ -40,21 +37,16 @@ def draw(data: pd.DataFrame, series: SeriesLike, language: str) -> str:
     places = _places(data)
     with rc_context(STYLE):
         handles = _legend(data, words, number)
-        below = LEGEND_LINE_IN * (1 + math.ceil(len(handles) / LEGEND_COLUMNS))
-        height = sum(PANELS_IN) + below
-        figure = Figure(figsize=(WIDTH_IN, height))
-        figure.patch.set_alpha(0)
+        figure = frame(sum(PANELS_IN), handles)
         speed, length = figure.subplots(2, 1, sharex=True, height_ratios=PANELS_IN)
-        for panel in (speed, length):
-            panel.patch.set_alpha(0)
         speed.axhspan(1 / (1 + MARGIN), 1 + MARGIN, color=GREY, alpha=0.2, lw=0)
         speed.axhline(1, color=GREY, lw=0.8)
         for place, sweep in enumerate(data["sweep"].unique()):
             rows = data[data["sweep"] == sweep]
             shift = APART * (place - (data["sweep"].nunique() - 1) / 2)
             at = rows["block"].map(places).to_numpy(dtype=float) + shift
-            _speeds(speed, at, rows, _look(place))
-            _lengths(length, at, rows, _look(place))
+            _speeds(speed, at, rows, look(place))
+            _lengths(length, at, rows, look(place))
         _bound(length, places)
         _scale(speed, data, number)
         metric = words.gettext(claims.METRICS[series.metrics[0]])
@@ -68,16 +60,12 @@ def draw(data: pd.DataFrame, series: SeriesLike, language: str) -> str:
         length.set_ylabel(words.gettext("tokens per verify cycle"), wrap=True)
         length.yaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
         length.set_xlim(-0.5, len(places) - 0.5)
-        length.yaxis.set_major_formatter(FuncFormatter(lambda value, _: number.short(value)))
+        plain(length.yaxis, number)
         length.set_xticks(
             list(places.values()),
             [words.gettext(claims.ADAPTIVE_BLOCK) if one == ADAPTIVE else one for one in places],
         )
         length.set_xlabel(words.gettext("block size as asked for, the anchor included"))
-        figure.legend(
-            handles=handles, loc="lower center", ncols=LEGEND_COLUMNS, frameon=False, fontsize=8
-        )
-        figure.tight_layout(rect=(0, below / height, 1, 1))
         described = words.gettext(
             "One line per sweep over the sizes of its block: above, times as fast as the reference "
             "with intervals, the grey band is the margin; below, the accept length. A ring is the "
@@ -92,32 +80,28 @@ def _places(data: pd.DataFrame) -> dict[str, int]:
     return {block: place for place, block in enumerate(known)}
 
 
-def _look(place: int) -> dict[str, Any]:
-    return {"color": COLOURS[place % len(COLOURS)], "marker": MARKERS[place % len(MARKERS)]}
-
-
-def _speeds(panel: Axes, at: Any, rows: pd.DataFrame, look: dict[str, Any]) -> None:
+def _speeds(panel: Axes, at: Any, rows: pd.DataFrame, own: dict[str, Any]) -> None:
     low, middle, high = (
         _clipped(rows[name]) for name in ("fast_low", "times_as_fast", "fast_high")
     )
     fixed = (rows["block"] != ADAPTIVE).to_numpy()
-    panel.vlines(at, low, high, color=look["color"], lw=1.5)
-    panel.plot(at[fixed], middle[fixed], lw=0.8, ls=":", color=look["color"])
-    panel.plot(at, middle, ls="none", markersize=6, **look)
+    panel.vlines(at, low, high, color=own["color"], lw=1.5)
+    panel.plot(at[fixed], middle[fixed], lw=0.8, ls=":", color=own["color"])
+    panel.plot(at, middle, ls="none", markersize=6, **own)
     chosen = rows["chosen"].to_numpy(dtype=bool)
     low, middle, high = (
         _clipped(rows[name])[chosen] for name in ("told_low", "told_fast", "told_high")
     )
     beside = at[chosen] + APART / 2
-    panel.vlines(beside, low, high, color=look["color"], lw=0.8)
-    panel.plot(beside, middle, ls="none", **_ring(look))
+    panel.vlines(beside, low, high, color=own["color"], lw=0.8)
+    panel.plot(beside, middle, ls="none", **_ring(own))
 
 
-def _lengths(panel: Axes, at: Any, rows: pd.DataFrame, look: dict[str, Any]) -> None:
+def _lengths(panel: Axes, at: Any, rows: pd.DataFrame, own: dict[str, Any]) -> None:
     values = rows["accept_length"].to_numpy(dtype=float)
     fixed = (rows["block"] != ADAPTIVE).to_numpy()
-    panel.plot(at[fixed], values[fixed], lw=0.8, ls=":", color=look["color"])
-    panel.plot(at, values, ls="none", markersize=6, **look)
+    panel.plot(at[fixed], values[fixed], lw=0.8, ls=":", color=own["color"])
+    panel.plot(at, values, ls="none", markersize=6, **own)
 
 
 def _bound(panel: Axes, places: dict[str, int]) -> None:
@@ -138,21 +122,21 @@ def _scale(panel: Axes, data: pd.DataFrame, number: Formatter) -> None:
     panel.set_ylim(low / edge, high * edge)
     panel.yaxis.set_major_locator(FixedLocator(ticks(low / edge, high * edge)))
     panel.yaxis.set_minor_locator(NullLocator())
-    panel.yaxis.set_major_formatter(FuncFormatter(lambda value, _: number.short(value)))
+    plain(panel.yaxis, number)
 
 
 def _clipped(values: Any) -> Any:
     return np.clip(values.to_numpy(dtype=float), 1 / FARTHEST, FARTHEST)
 
 
-def _ring(look: dict[str, Any]) -> dict[str, Any]:
-    return {**look, "marker": "o", "markersize": 9, "markerfacecolor": "none"}
+def _ring(own: dict[str, Any]) -> dict[str, Any]:
+    return {**own, "marker": "o", "markersize": 9, "markerfacecolor": "none"}
 
 
 def _legend(data: pd.DataFrame, words: i18n.Translator, number: Formatter) -> list[Any]:
     """The sweeps, the ring if there is one, the bound and the margin."""
     handles: list[Any] = [
-        Line2D([], [], label=str(sweep), lw=1.5, markersize=6, **_look(place))
+        Line2D([], [], label=str(sweep), lw=1.5, markersize=6, **look(place))
         for place, sweep in enumerate(data["sweep"].unique())
     ]
     if data["chosen"].any():

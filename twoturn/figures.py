@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import io
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 from xml.sax.saxutils import escape
@@ -17,7 +17,9 @@ from xml.sax.saxutils import escape
 import numpy as np
 import pandas as pd
 from matplotlib import rc_context
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -55,6 +57,8 @@ STYLE: Any = {
     "ytick.color": GREY,
     "axes.spines.top": False,
     "axes.spines.right": False,
+    "figure.facecolor": "none",
+    "axes.facecolor": "none",
 }
 
 WIDTH_IN, PANEL_IN, LEGEND_LINE_IN = 8.0, 2.6, 0.18
@@ -144,32 +148,23 @@ def draw(data: pd.DataFrame, series: SeriesLike, language: str) -> str:
     title = words.gettext("Cells of the series %(series)s over time") % {"series": series.name}
     with rc_context(STYLE):
         handles = _legend(data, series, words)
-        below = LEGEND_LINE_IN * (1 + math.ceil(len(handles) / LEGEND_COLUMNS))
-        height = PANEL_IN * len(metrics) + below
-        figure = Figure(figsize=(WIDTH_IN, height))
-        figure.patch.set_alpha(0)
+        figure = frame(PANEL_IN * len(metrics), handles)
         panels: list[Axes] = [*figure.subplots(len(metrics), 1, sharex=True, squeeze=False)[:, 0]]
         for panel, metric in zip(panels, metrics, strict=True):
             mine = data[data["metric"] == metric].assign(at=lambda rows: rows["time_s"] / seconds)
             _panel(panel, mine, series, words.gettext("round"))
             text = metric_words(metric, words, number)
             panel.set_ylabel(f"{text}, {'tok/s' if '_tok_s' in metric else 's'}", wrap=True)
-            panel.yaxis.set_major_formatter(FuncFormatter(lambda value, _: number.short(value)))
+            plain(panel.yaxis, number)
             if mine.empty:
-                nothing = words.gettext("no valid cell yet")
-                panel.text(0.5, 0.5, nothing, ha="center", transform=panel.transAxes)
+                alone(panel, words.gettext("no valid cell yet"))
         axis = {
             "s": words.gettext("time since the start of the series, s"),
             "min": words.gettext("time since the start of the series, minutes"),
             "h": words.gettext("time since the start of the series, hours"),
         }[unit]
         panels[-1].set_xlabel(axis)
-        panels[-1].xaxis.set_major_formatter(FuncFormatter(lambda value, _: number.short(value)))
-        if handles:
-            figure.legend(
-                handles=handles, loc="lower center", ncols=LEGEND_COLUMNS, frameon=False, fontsize=8
-            )
-        figure.tight_layout(rect=(0, below / height, 1, 1))
+        plain(panels[-1].xaxis, number)
         described = words.gettext(
             "One mark per cell, one colour and shape per arm, rounds as grey bands with their "
             "numbers; the line is the fitted drift of the reference with its band."
@@ -192,19 +187,16 @@ def looks(series: SeriesLike) -> Mapping[str, dict[str, Any]]:
         arm.name for arm in series.arms if arm.name not in (series.reference, series.null_arm)
     ]
     for index, name in enumerate([series.reference, *others]):
-        colour = COLOURS[index % len(COLOURS)]
-        marker = MARKERS[index % len(MARKERS)]
-        found[name] = {"color": colour, "marker": marker, "markerfacecolor": colour}
+        found[name] = {**look(index), "markerfacecolor": look(index)["color"]}
     if series.null_arm is not None:
         found[series.null_arm] = {**found[series.reference], "markerfacecolor": "none"}
-    return {name: {**look, "linestyle": "none", "markersize": 6} for name, look in found.items()}
+    return {name: {**one, "linestyle": "none", "markersize": 6} for name, one in found.items()}
 
 
 def _panel(panel: Axes, data: pd.DataFrame, series: SeriesLike, round_word: str) -> None:
-    panel.patch.set_alpha(0)
     panel.yaxis.set_major_locator(MaxNLocator(5))
     slots = data[data["kind"] == "slot"]
-    look = looks(series)
+    known = looks(series)
     for place, (number, rows) in enumerate(slots.groupby("round")):
         if place % 2 == 0:
             margin = 0.4 * _step(slots)
@@ -219,7 +211,7 @@ def _panel(panel: Axes, data: pd.DataFrame, series: SeriesLike, round_word: str)
             va="bottom",
             fontsize=8,
         )
-    reference = look[series.reference]["color"]
+    reference = known[series.reference]["color"]
     for _, curve in data[data["kind"] == "curve"].groupby("session_id", sort=False):
         x, low, high, middle = (
             curve[name].astype(float).to_numpy() for name in ("at", "low", "high", "value")
@@ -227,14 +219,19 @@ def _panel(panel: Axes, data: pd.DataFrame, series: SeriesLike, round_word: str)
         panel.fill_between(x, low, high, color=reference, alpha=0.15, lw=0)
         panel.plot(x, middle, color=reference, lw=1.5)
     for arm, rows in slots.groupby("arm", sort=False):
-        if arm in look:
-            panel.plot(rows["at"], rows["value"].astype(float), **look[str(arm)])
+        if arm in known:
+            panel.plot(rows["at"], rows["value"].astype(float), **known[str(arm)])
     control = data[data["kind"] == "control"]
-    panel.plot(control["at"], control["value"].astype(float), **_control_look(look, series))
+    panel.plot(control["at"], control["value"].astype(float), **_control_look(series))
 
 
-def _control_look(look: Mapping[str, Mapping[str, Any]], series: SeriesLike) -> dict[str, Any]:
-    return {**look[series.reference], "marker": "*", "markersize": 13, "markeredgecolor": GREY}
+def _control_look(series: SeriesLike) -> dict[str, Any]:
+    return {
+        **looks(series)[series.reference],
+        "marker": "*",
+        "markersize": 13,
+        "markeredgecolor": GREY,
+    }
 
 
 def _step(slots: pd.DataFrame) -> float:
@@ -245,19 +242,19 @@ def _step(slots: pd.DataFrame) -> float:
 
 def _legend(data: pd.DataFrame, series: SeriesLike, words: i18n.Translator) -> list[Line2D]:
     """What is drawn, and nothing else."""
-    look = looks(series)
+    known = looks(series)
     drawn = set(data.loc[data["kind"] == "slot", "arm"])
     handles = [
-        Line2D([], [], label=label(arm.name, series, words), **look[arm.name])
+        Line2D([], [], label=label(arm.name, series, words), **known[arm.name])
         for arm in series.arms
         if arm.name in drawn
     ]
     if (data["kind"] == "control").any():
         text = words.gettext("control")
-        handles.append(Line2D([], [], label=text, **_control_look(look, series)))
+        handles.append(Line2D([], [], label=text, **_control_look(series)))
     if (data["kind"] == "curve").any():
         text = words.gettext("fitted drift of the reference")
-        handles.append(Line2D([], [], label=text, color=look[series.reference]["color"]))
+        handles.append(Line2D([], [], label=text, color=known[series.reference]["color"]))
     return handles
 
 
@@ -268,8 +265,43 @@ def label(arm: str, series: SeriesLike, words: i18n.Translator) -> str:
     return f"{arm} ({words.gettext('null arm')})" if arm == series.null_arm else arm
 
 
+# What all pictures share --------------------------------------------------------------------------
+
+
+def frame(height: float, handles: Sequence[Artist]) -> Figure:
+    """A figure whose panels will take `height` inches, with the legend of `handles` below them."""
+    figure = Figure(figsize=(WIDTH_IN, height + _below(len(handles))))
+    if handles:
+        figure.legend(
+            handles=handles, loc="lower center", ncols=LEGEND_COLUMNS, frameon=False, fontsize=8
+        )
+    return figure
+
+
+def _below(handles: int) -> float:
+    """Inches that a legend of so many takes."""
+    return LEGEND_LINE_IN * (1 + math.ceil(handles / LEGEND_COLUMNS))
+
+
+def look(place: int) -> dict[str, Any]:
+    """Colour and marker of what comes at this place."""
+    return {"color": COLOURS[place % len(COLOURS)], "marker": MARKERS[place % len(MARKERS)]}
+
+
+def plain(axis: Axis, number: Formatter) -> None:
+    """Numbers along an axis as the language writes them."""
+    axis.set_major_formatter(FuncFormatter(lambda value, _: number.short(value)))
+
+
+def alone(panel: Axes, text: str) -> None:
+    """What a panel says in place of data."""
+    panel.text(0.5, 0.5, text, ha="center", transform=panel.transAxes)
+
+
 def svg(figure: Figure, title: str, described: str) -> str:
-    """The figure as SVG with title and description, for those who cannot see it."""
+    """The figure of `frame` as SVG, with title and description for those who cannot see it."""
+    handles = sum(len(one.legend_handles) for one in figure.legends)
+    figure.tight_layout(rect=(0, _below(handles) / figure.get_figheight(), 1, 1))
     stream = io.StringIO()
     nothing = {"Date": None, "Creator": None, "Format": None, "Type": None}
     FigureCanvasSVG(figure)

@@ -15,14 +15,13 @@ import pandas as pd
 import pyarrow as pa
 from matplotlib import rc_context
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
+from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
 
 from twoturn import claims, i18n
 from twoturn.contrasts import of_series
-from twoturn.figures import COLOURS, GREY, LEGEND_LINE_IN, STYLE, WIDTH_IN, label, svg
+from twoturn.figures import COLOURS, GREY, STYLE, alone, frame, label, plain, svg
 from twoturn.matrix import SeriesLike
 from twoturn.numbers import Formatter
 from twoturn.stats.base import CONFIDENCE
@@ -93,10 +92,7 @@ def draw(data: pd.DataFrame, series: SeriesLike, language: str) -> str:
     counts = [int((data["metric"] == metric).sum()) for metric in metrics] or [1]
     with rc_context(STYLE):
         handles = _legend(data, words, number)
-        below = LABEL_IN + LEGEND_LINE_IN * (1 + math.ceil(len(handles) / LEGEND_COLUMNS))
-        height = sum(ROW_IN * count + PANEL_IN for count in counts) + below
-        figure = Figure(figsize=(WIDTH_IN, height))
-        figure.patch.set_alpha(0)
+        figure = frame(sum(ROW_IN * count + PANEL_IN for count in counts) + LABEL_IN, handles)
         panels: list[Axes] = [
             *figure.subplots(len(counts), 1, sharex=True, squeeze=False, height_ratios=counts)[:, 0]
         ]
@@ -109,23 +105,17 @@ def draw(data: pd.DataFrame, series: SeriesLike, language: str) -> str:
             panel.set_title(text[:1].upper() + text[1:], fontsize=9, loc="left", color=GREY)
         if not metrics:
             panels[0].set_yticks([])
-            nothing = words.gettext("no contrast yet")
-            panels[0].text(0.5, 0.5, nothing, ha="center", transform=panels[0].transAxes)
-            panels[0].patch.set_alpha(0)
+            alone(panels[0], words.gettext("no contrast yet"))
         last = panels[-1]
         last.set_xscale("log")
         last.set_xlim(low, high)
         last.xaxis.set_major_locator(FixedLocator(ticks(low, high)))
         last.xaxis.set_minor_locator(NullLocator())
-        last.xaxis.set_major_formatter(FuncFormatter(lambda value, _: number.short(value)))
+        plain(last.xaxis, number)
         last.set_xlabel(
             words.gettext("times as fast as %(reference)s, %(confidence)s intervals")
             % {"reference": series.reference, "confidence": number.percent(CONFIDENCE)}
         )
-        figure.legend(
-            handles=handles, loc="lower center", ncols=LEGEND_COLUMNS, frameon=False, fontsize=8
-        )
-        figure.tight_layout(rect=(0, (below - LABEL_IN) / height, 1, 1))
         described = words.gettext(
             "One line per arm: its mark is the ratio to the reference, the line its interval, the "
             "shape of the mark the verdict. To the right of one is in favour of the arm; the grey "
@@ -144,7 +134,6 @@ def _panel(
     why: bool,
 ) -> None:
     """One metric, an arm per line from the top down; `why`: each tells why it has no mark."""
-    panel.patch.set_alpha(0)
     panel.axvspan(1 / (1 + MARGIN), 1 + MARGIN, color=GREY, alpha=0.2, lw=0)
     panel.axvline(1, color=GREY, lw=0.8)
     labels = []

@@ -14,13 +14,12 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 from matplotlib import rc_context
-from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from twoturn import claims, i18n, quality
 from twoturn.contrasts import of_series
-from twoturn.figures import COLOURS, GREY, LEGEND_LINE_IN, MARKERS, STYLE, WIDTH_IN, svg
+from twoturn.figures import GREY, STYLE, alone, frame, look, plain, svg
 from twoturn.matrix import SeriesLike
 from twoturn.numbers import Formatter
 from twoturn.stats.paired import MARGIN as QUALITY_MARGIN
@@ -34,7 +33,7 @@ COLUMNS = [
 """The data of the picture; points are percentage points of the share that passes."""
 
 NUMBERS = [name for name in COLUMNS if name.startswith(("times", "fast", "points"))]
-HEIGHT_IN, LABEL_IN, LEGEND_COLUMNS = 3.6, 0.45, 3
+HEIGHT_IN = 4.05
 
 
 def data(contrasts: pa.Table, scores: pa.Table, series_list: Sequence[SeriesLike]) -> pd.DataFrame:
@@ -80,26 +79,21 @@ def draw(table: pd.DataFrame, language: str) -> str:
             Line2D([], [], label=_label(row, table), **_look(index))
             for index, row in enumerate(drawn.to_dict("records"))
         ]
-        below = LABEL_IN + LEGEND_LINE_IN * (1 + -(-len(handles) // LEGEND_COLUMNS))
-        height = HEIGHT_IN + below
-        figure = Figure(figsize=(WIDTH_IN, height))
-        figure.patch.set_alpha(0)
+        figure = frame(HEIGHT_IN, handles)
         panel = figure.subplots()
-        panel.patch.set_alpha(0)
         panel.axvspan(1 / (1 + MARGIN), 1 + MARGIN, color=GREY, alpha=0.15, lw=0)
         edge = 100 * QUALITY_MARGIN
         panel.axhspan(-edge, edge, color=GREY, alpha=0.15, lw=0)
         panel.axvline(1, color=GREY, lw=0.8)
         panel.axhline(0, color=GREY, lw=0.8)
         for index, row in enumerate(drawn.to_dict("records")):
-            look = _look(index)
+            own = _look(index)
             x, y = row["times_as_fast"], row["points"]
-            panel.plot([row["fast_low"], row["fast_high"]], [y, y], color=look["color"], lw=1.5)
-            panel.plot([x, x], [row["points_low"], row["points_high"]], color=look["color"], lw=1.5)
-            panel.plot([x], [y], **look)
+            panel.plot([row["fast_low"], row["fast_high"]], [y, y], color=own["color"], lw=1.5)
+            panel.plot([x, x], [row["points_low"], row["points_high"]], color=own["color"], lw=1.5)
+            panel.plot([x], [y], **own)
         if drawn.empty:
-            nothing = words.gettext("no arm has both yet")
-            panel.text(0.5, 0.5, nothing, ha="center", transform=panel.transAxes)
+            alone(panel, words.gettext("no arm has both yet"))
         panel.set_xscale("log")
         ends = np.array([*drawn["fast_low"], *drawn["fast_high"], 1 / 1.05, 1.05], dtype=float)
         panel.set_xlim(float(ends.min()) / 1.03, float(ends.max()) * 1.03)
@@ -107,14 +101,9 @@ def draw(table: pd.DataFrame, language: str) -> str:
         panel.xaxis.set_minor_locator(MaxNLocator(1))
         panel.xaxis.set_minor_formatter(FuncFormatter(lambda value, _: ""))
         for axis in (panel.xaxis, panel.yaxis):
-            axis.set_major_formatter(FuncFormatter(lambda value, _: number.short(value)))
+            plain(axis, number)
         panel.set_xlabel(words.gettext("times as fast as the reference (logarithmic)"))
         panel.set_ylabel(words.gettext("passed tasks, difference in percentage points"), wrap=True)
-        if handles:
-            figure.legend(
-                handles=handles, loc="lower center", ncols=LEGEND_COLUMNS, frameon=False, fontsize=8
-            )
-        figure.tight_layout(rect=(0, (below - LABEL_IN) / height, 1, 1))
         title = words.gettext("Speed and quality of the arms, both against the reference")
         described = words.gettext(
             "One cross per arm: its ratio of speeds and its difference in passed tasks, each with "
@@ -124,9 +113,7 @@ def draw(table: pd.DataFrame, language: str) -> str:
 
 
 def _look(index: int) -> dict[str, Any]:
-    colour = COLOURS[index % len(COLOURS)]
-    marker = MARKERS[index % len(MARKERS)]
-    return {"color": colour, "marker": marker, "markersize": 7, "linestyle": "none"}
+    return {**look(index), "markersize": 7, "linestyle": "none"}
 
 
 def _label(row: dict[Any, Any], table: pd.DataFrame) -> str:

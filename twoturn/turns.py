@@ -13,13 +13,12 @@ import numpy as np
 import pandas as pd
 from matplotlib import rc_context
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import MaxNLocator
 
 from twoturn import i18n
-from twoturn.figures import COLOURS, GREY, LEGEND_LINE_IN, STYLE, WIDTH_IN, label, svg
+from twoturn.figures import COLOURS, GREY, STYLE, alone, frame, label, plain, svg
 from twoturn.matrix import SeriesLike
 from twoturn.numbers import Formatter
 
@@ -44,7 +43,6 @@ NEW: dict[str, Any] = {"color": COLOURS[1]}
 UNKNOWN: dict[str, Any] = {"facecolor": "none", "edgecolor": GREY, "hatch": "///", "lw": 0.8}
 
 ROW_IN, AROUND_IN = 0.3, 0.9
-LEGEND_COLUMNS = 3
 
 
 def turn_data(cells: pd.DataFrame, series: SeriesLike) -> pd.DataFrame:
@@ -72,31 +70,21 @@ def draw(data: pd.DataFrame, series: SeriesLike, language: str) -> str:
     title = words.gettext("The second turn of the series %(series)s") % {"series": series.name}
     with rc_context(STYLE):
         handles = _legend(second, words)
-        below = LEGEND_LINE_IN * (1 + math.ceil(len(handles) / LEGEND_COLUMNS))
-        height = ROW_IN * max(len(arms), 2) + AROUND_IN + below
-        figure = Figure(figsize=(WIDTH_IN, height))
-        figure.patch.set_alpha(0)
+        figure = frame(ROW_IN * max(len(arms), 2) + AROUND_IN, handles)
         times, tokens = figure.subplots(1, 2, sharey=True)
         _times(times, data[data["turn"] == 2], first, second, arms)
         _tokens(tokens, second, arms)
         times.set_xlabel(words.gettext("time to the first token, s"))
         tokens.set_xlabel(words.gettext("prompt of the second turn, tokens"))
         for panel in (times, tokens):
-            panel.patch.set_alpha(0)
             panel.set_xlim(left=0)
             panel.xaxis.set_major_locator(MaxNLocator(5))
-            panel.xaxis.set_major_formatter(FuncFormatter(lambda value, _: number.short(value)))
+            plain(panel.xaxis, number)
             panel.tick_params(axis="y", length=0)
             if not arms:
-                nothing = words.gettext("no valid cell yet")
-                panel.text(0.5, 0.5, nothing, ha="center", transform=panel.transAxes)
+                alone(panel, words.gettext("no valid cell yet"))
         times.set_yticks(range(len(arms)), [label(arm, series, words) for arm in arms])
         times.set_ylim(max(len(arms), 1) - 0.5, -0.5)
-        if handles:
-            figure.legend(
-                handles=handles, loc="lower center", ncols=LEGEND_COLUMNS, frameon=False, fontsize=8
-            )
-        figure.tight_layout(rect=(0, below / height, 1, 1))
         described = words.gettext(
             "One line per arm. On the left the time to the first token: a full mark for the second "
             "turn, a hollow one for the first, a stroke for each round of the second. On the right "
