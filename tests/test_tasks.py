@@ -122,6 +122,12 @@ def test_code(answer: str, reason: str | None) -> None:
         (f"import os\nos.listdir({os.path.expanduser('~')!r})", "Refused: os.listdir outside"),
         ("open('/etc/passwd')", "Refused: reading outside its folder"),
         ("import os\nos.symlink('/etc', 'e')", "Refused: os.symlink"),
+        ("import os\nos.truncate('../told', 0)", "Refused: os.truncate outside its folder"),
+        ("import os\nos.rename('task.py', '../b')", "Refused: os.rename outside its folder"),
+        ("import os\nos.remove(os.__file__ + 'x')", "Refused: os.remove outside its folder"),
+        ("import os\nos.mkdir(os.path.dirname(os.__file__) + '/b')", "Refused: os.mkdir outside"),
+        ("import os\nos.mkfifo('../b')", "AttributeError: module 'os' has no attribute 'mkfifo'"),
+        ("import posix\nposix.mkfifo('../b')", "AttributeError: module 'posix' has no attribute"),
     ],
 )
 def test_what_a_program_must_not_do(program: str, reason: str) -> None:
@@ -136,6 +142,20 @@ def test_what_a_program_must_not_do(program: str, reason: str) -> None:
 )
 def test_memory_is_limited() -> None:
     assert sandbox.run("x = 'x' * (1 << 34)", 1, 5).reason == "MemoryError"
+
+
+def test_a_program_may_use_its_own_folder() -> None:
+    program = (
+        "import os\n"
+        "os.mkdir('d')\n"
+        "with open('d/a', 'w') as file: file.write('abc'); file.truncate(1)\n"
+        "os.truncate('d/a', 0)\n"
+        "os.rename('d/a', 'b')\n"
+        "assert os.listdir('d') == []\n"
+        "os.remove('b')\n"
+        "os.rmdir('d')"
+    )
+    assert sandbox.run(program).reason is None
 
 
 def test_a_program_knows_no_home_and_no_environment(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,6 +27,7 @@ REFUSED = (
     *("socket.", "subprocess.", "ctypes.", "os.exec", "os.fork", "os.posix_spawn", "os.spawn"),
     *("os.system", "os.kill", "os.startfile", "signal.pthread_kill", "_thread.start", "pty."),
     *("os.chmod", "os.chown", "os.link", "os.symlink", "os.putenv", "shutil.", "sqlite3.", "mmap."),
+    *("os.setxattr", "os.removexattr", "os.getxattr", "os.listxattr"),
     *("resource.", "os.chdir", "ftplib.", "urllib.", "webbrowser."),
 )
 """Audit events by what they begin with."""
@@ -39,7 +40,16 @@ MODULES = frozenset(
 )
 """Modules that lead round the events."""
 
-PATHS = {"os.listdir", "os.scandir", "os.mkdir", "os.remove", "os.rename", "os.rmdir", "os.utime"}
+READ = frozenset({"os.listdir", "os.scandir"})
+CHANGED = {
+    **dict.fromkeys(("os.mkdir", "os.remove", "os.rmdir", "os.truncate", "os.utime"), 1),
+    "os.rename": 2,
+}
+"""Audit events of what is done to a path → how many of their arguments are paths."""
+
+UNSEEN = ("mkfifo", "mknod", "chroot")
+"""Functions of `os` that raise no audit event: they are taken away."""
+
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_TRUNC
 
 
@@ -84,12 +94,17 @@ def fence(here: str, library: tuple[str, ...]) -> None:
         elif event == "import":
             if arguments[0].split(".")[0] in MODULES:
                 raise Refused(f"the module {arguments[0]}")
-        elif event in PATHS:
-            if not is_below(arguments[0] if arguments[0] is not None else ".", (here, *library)):
-                raise Refused(f"{event} outside its folder")
+        elif event in READ or event in CHANGED:
+            folders = (here, *library) if event in READ else (here,)
+            for path in arguments[: CHANGED.get(event, 1)]:
+                if not is_below("." if path is None else path, folders):
+                    raise Refused(f"{event} outside its folder")
         elif event.startswith(REFUSED):
             raise Refused(event)
 
+    for module in (os, sys.modules["posix"]):
+        for name in UNSEEN:
+            vars(module).pop(name, None)
     sys.addaudithook(hook)
 
 
