@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -116,6 +117,25 @@ def test_what_is_scored(status: str, text: str, passed: bool | None) -> None:
     scoring.score(this, cell)
     assert row.get("passed") is passed
     assert row["status"] == ("ok" if passed is not None else status)
+
+
+def test_why_a_task_failed_names_no_place_of_the_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = {
+        "status": "ok",
+        "failed_because": "ImportError: cannot import name 'Iterable' from 'collections' "
+        "(/home/ada/python/lib/python3.12/collections/__init__.py)",
+    }
+    arm: Any = SimpleNamespace(slug="plain")
+    this: Any = SimpleNamespace(loaded=SimpleNamespace(root=tmp_path), private=False)
+    written: list[dict[str, Any]] = []
+    monkeypatch.setattr(cells, "table", lambda rows, metadata: written.extend(rows))
+    monkeypatch.setattr(cells, "write", lambda table, file: None)
+    measure._write_cells(this, [bench.Cell(arm, [row])], tmp_path)
+    assert written[0]["failed_because"].endswith(
+        "(~/python/lib/python3.12/collections/__init__.py)"
+    )
 
 
 def test_a_wrong_reference_solution_stops_everything(

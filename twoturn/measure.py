@@ -47,6 +47,9 @@ SERVERS_WORDS = {
     *("unauthorized", "not_ready", "http_error", "server_error", "connection_lost", "wrong_model"),
 }
 """Statuses of requests whose reason is in the server's words."""
+SAID = ("reason", "model", "failed_because")
+"""What a server says may hold paths of the machine, or the key that it was sent; what Python says
+of a model's code may name the file of a module."""
 
 # --- one round -----------------------------------------------------------------------------------
 
@@ -110,8 +113,7 @@ def _write_cells(this: Round, measured: Sequence[Cell], folder: Path) -> None:
         root, secrets = this.loaded.root, cell.secrets
         metadata = privacy.redact_all(cell.metadata, root, secrets)
         rows = [
-            # What a server says may hold paths of the machine, or the key that it was sent.
-            row | privacy.redact_all({k: row.get(k) for k in ("reason", "model")}, root, secrets)
+            row | privacy.redact_all({name: row.get(name) for name in SAID}, root, secrets)
             for row in (map(_without_words, cell.rows) if this.private else cell.rows)
         ]
         cells.write(cells.table(rows, metadata), folder / f"{cell.arm.slug}.parquet")
