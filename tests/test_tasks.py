@@ -43,6 +43,17 @@ def test_a_reference_solution_that_fails_is_one_line() -> None:
 
 
 @pytest.mark.parametrize(
+    ("check", "answer", "said"),
+    [("number", "five", "no number in it"), ("json", "{'a': 1}", "no JSON in it")],
+)
+def test_a_reference_solution_that_cannot_be_read_is_one_line(
+    check: str, answer: str, said: str
+) -> None:
+    with pytest.raises(UserError, match=rf"t.yaml: t: the reference .* own check: {said}; correct"):
+        tasks.check_references([task(check, answer)], "t.yaml")
+
+
+@pytest.mark.parametrize(
     ("text", "said"),
     [
         ("[1, 2]", "t.yaml: input should be a valid dictionary"),
@@ -80,6 +91,10 @@ def test_a_wrong_file_is_one_line(text: str, said: str) -> None:
         ("json", "[1]", "[[1]", True),
         ("json", "[1]", "[" * 100_000, False),
         ("json", "[1]", "nothing", False),
+        ("json", "[1]", "[" * 998 + "]" * 998, False),
+        # A reference solution is as a model would write it, and read in the same way.
+        ("number", "It is 1,200.", "1200", True),
+        ("json", "Here: [1]", "[1] is it", True),
     ],
 )
 def test_answers(check: str, wanted: str, answer: str, passed: bool) -> None:

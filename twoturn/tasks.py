@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from typing import Any, Literal, Self
+from contextlib import suppress
+from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
@@ -94,11 +95,16 @@ _AROUND = " \t\"'`*_“”‘’"
 
 
 def _number(task: Task, answer: str) -> Outcome:
-    found = _NUMBER.findall(answer)
-    if not found:
+    found = _last_number(answer)
+    if found is None:
         return Outcome(False, "no number in it")
-    same = float(found[-1].replace(",", "")) == float(task.answer)
+    same = found == _last_number(task.answer)
     return Outcome(same, None if same else "another number")
+
+
+def _last_number(text: str) -> float | None:
+    found = _NUMBER.findall(text)
+    return float(found[-1].replace(",", "")) if found else None
 
 
 def _line(task: Task, answer: str) -> Outcome:
@@ -113,20 +119,21 @@ def _bare(line: str) -> str:
 
 
 def _json(task: Task, answer: str) -> Outcome:
+    found = _first_json(answer)
+    if found is None:
+        return Outcome(False, "no JSON in it")
+    same = found == _first_json(task.answer)
+    return Outcome(same, None if same else "other values")
+
+
+def _first_json(text: str) -> str | None:
+    """The first object or array of a text, so that equal ones are equal texts: true is not 1, and
+    the order of keys does not count."""
     decoder = json.JSONDecoder()
-    for place in (found.start() for found in re.finditer(r"[{\[]", answer)):
-        try:
-            value, _ = decoder.raw_decode(answer, place)
-        except (ValueError, RecursionError):
-            continue
-        same = _equal(value, json.loads(task.answer))
-        return Outcome(same, None if same else "other values")
-    return Outcome(False, "no JSON in it")
-
-
-def _equal(one: Any, other: Any) -> bool:
-    """Equal as JSON: true is not 1, and the order of keys does not count."""
-    return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
+    for place in (found.start() for found in re.finditer(r"[{\[]", text)):
+        with suppress(ValueError, RecursionError):
+            return json.dumps(decoder.raw_decode(text, place)[0], sort_keys=True)
+    return None
 
 
 def _python(task: Task, answer: str) -> Outcome:
