@@ -130,6 +130,20 @@ def test_a_task_passes_if_it_passes_in_every_round() -> None:
     assert (found["passed"], found["verdict"]) == (13, "worse")
 
 
+def test_an_arm_whose_server_did_not_start_is_not_told_as_not_measured_yet() -> None:
+    campaign = loaded(TEXT)
+    series = campaign.plan.one("answers")
+    frame = scored(series, first=OWN, third=OWN)
+    failed = row(series, "second", cells.NO_PROMPT, None, status="start_failed")
+    frame = pd.concat([frame, pd.DataFrame([failed])])
+    rows = {one["arm"]: one for one in quality.from_cells(frame, campaign.plan.series).to_pylist()}
+    assert (rows["second"]["verdict"], rows["second"]["warnings"]) == (
+        "invalid",
+        ["row_not_ok:start_failed"],
+    )
+    assert rows["first-null"]["verdict"] == "not_measured"
+
+
 def test_a_failed_request_is_no_failed_task() -> None:
     campaign = loaded(TEXT)
     series = campaign.plan.one("answers")

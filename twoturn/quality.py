@@ -102,11 +102,11 @@ def _row(
         "fingerprint": series.fingerprint,
         "warnings": [],
     }
-    if not mine or not other:
-        return _silent(head, Quality.NOT_MEASURED, None)
     faulty = rows[rows["arm"].isin((arm, series.reference)) & (rows["kind"] != "warmup")]
     if len(bad := sorted(set(faulty.loc[faulty["status"] != "ok", "status"]))):
         return _silent(head, Quality.INVALID, f"row_not_ok:{bad[0]}")
+    if not mine or not other:
+        return _silent(head, Quality.NOT_MEASURED, None)
     counts = paired.count(mine, other)
     if isinstance(counts, Refusal):
         return _silent(head, Quality.INVALID, counts.reason)
