@@ -130,6 +130,19 @@ def test_a_task_passes_if_it_passes_in_every_round() -> None:
     assert (found["passed"], found["verdict"]) == (13, "worse")
 
 
+def test_the_control_is_held_against_one_round_and_not_against_all() -> None:
+    """Answers that flip between rounds are noise and no sign that the control passes more."""
+    campaign = loaded(
+        TEXT.replace("quality, max_tokens: 8}", "quality, max_tokens: 8}\n    rounds: 4")
+    )
+    series = campaign.plan.one("answers")
+    flips = [[one and n % 8 != 2 * k for n, one in enumerate(OWN)] for k in range(4)]
+    rounds = [scored(series, first=some).assign(round=k) for k, some in enumerate(flips, start=1)]
+    control = scored(series, again=flips[0]).assign(round=4)
+    table = quality.from_cells(pd.concat([*rounds, control]), campaign.plan.series).to_pylist()
+    assert (table[0]["arm"], table[0]["verdict"], table[0]["only_arm"]) == ("first", "same", 0)
+
+
 def test_an_arm_whose_server_did_not_start_is_not_told_as_not_measured_yet() -> None:
     campaign = loaded(TEXT)
     series = campaign.plan.one("answers")

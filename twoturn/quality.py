@@ -1,8 +1,8 @@
 """From scored cells to quality: every arm of a quality series against its reference, task by task.
 
-The first row of a series is the reference against its own repetitions (its control, and its later
-rounds): how much is noise. Rows are about tasks like these; what is faster is told elsewhere, and
-`same_engine` finds the arm of a quality series that an arm of a speed series is.
+The first row of a series is the reference's first round against its control: how much is noise.
+Rows are about tasks like these; what is faster is told elsewhere, and `links` finds the arm of a
+quality series that an arm of a speed series is.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ SCHEMA = pa.schema(
     metadata={"schema_version": "2"},
 )
 """results/quality.parquet. Every number of a comparison is null where the verdict is invalid or
-not_measured. `reference` is `arm` itself in the row that compares the reference with its own
-repetitions."""
+not_measured. `reference` is `arm` itself in the row that compares the reference with its
+control."""
 
 
 METRIC = "quality"
@@ -67,8 +67,10 @@ def _series(cells: pd.DataFrame, series: SeriesLike) -> list[dict[str, Any]]:
     mine = mine[mine["round"] <= series.rounds]
     scores = {arm.name: _scores(mine, arm.name) for arm in series.arms}
     own = scores[series.reference]
+    # The control answers once: held against all rounds together it would pass more often.
+    once = _scores(mine[mine["round"] == 1], series.reference)
     again = _scores(mine, series.reference, "control")
-    found = [_row(mine, series, series.reference, again, own)] if again else []
+    found = [_row(mine, series, series.reference, again, once)] if again else []
     found += [
         _row(mine, series, arm.name, scores[arm.name], own)
         for arm in series.arms
