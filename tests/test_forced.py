@@ -86,6 +86,31 @@ def test_who_cannot_be_read(tmp_path: Path) -> None:
     }
 
 
+def test_what_is_no_number_is_not_told_as_no_divergence(tmp_path: Path) -> None:
+    names = ("broken", "full", "same")
+    places = {name: checkpoint(tmp_path / name, "F32") for name in names}
+
+    def nothing(ids: Sequence[int]) -> forced.Numbers:
+        return np.full((len(ids), VOCABULARY), np.nan, np.float32)
+
+    load = loader({"broken": nothing, "full": sure(0.7), "same": sure(0.7)})
+    broken, full, same = forced.compare(places, TEXT, load)
+    figures = [broken[name] for name in ("reason", "perplexity", "kl_divergence", "same_top")]
+    assert figures == ["not_finite", None, None, None]
+    assert [full["against"], same["against"]] == ["full", "full"]
+
+
+def test_a_model_that_fails_while_it_reads_stops_nothing(tmp_path: Path) -> None:
+    places = {name: checkpoint(tmp_path / name, "F32") for name in ("broken", "full")}
+
+    def failing(ids: Sequence[int]) -> forced.Numbers:
+        raise ValueError("shapes")
+
+    load = loader({"broken": failing, "full": sure(0.7)})
+    broken, full = forced.compare(places, TEXT, load)
+    assert (broken["reason"], full["reason"], full["against"]) == ("cannot_load", None, "full")
+
+
 def test_gguf_files_are_read_as_what_they_were_made_of(tmp_path: Path) -> None:
     """The file of a real model: without loss in f32, and with more of it the fewer bits it has."""
     places = {"source": ROOT / "checkpoints" / "demo" / "llama"}
@@ -127,6 +152,10 @@ series:
     (tmp_path / "model.gguf").touch()
     loaded = load_campaign(str(campaign), ROOT)
     assert forced.checkpoints(loaded.plan) == ["llama", "packed"]
+    campaign.write_text(campaign.read_text().replace("reference: plain", "reference: packed"))
+    other = load_campaign(str(campaign), ROOT)
+    assert forced.checkpoints(other.plan) == ["packed", "llama"]
+    assert forced.path(other) != forced.path(loaded)
     assert forced.place("llama", tmp_path, loaded) == tmp_path
     assert forced.place("packed", tmp_path, loaded) == tmp_path / "model.gguf"
 

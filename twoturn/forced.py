@@ -4,7 +4,8 @@ At each token of some windows of a text, a checkpoint gives the probability p of
 there, and of all other tokens:
 
     perplexity     exp(mean of -ln p(token))
-    kl_divergence  mean of Σ q ln(q / p) over the vocabulary, q of the checkpoint with most bits
+    kl_divergence  mean of Σ q ln(q / p) over the vocabulary, q of the checkpoint with most bits (of
+                   several that of a series' reference)
     same_top       share of tokens for which both hold the same token likeliest
 
 A checkpoint whose tokenizer is another reads other tokens, so it is compared with none. Of a GGUF
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.metadata
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -31,7 +33,7 @@ TEXT = "texts/python-topics.txt"
 WINDOWS, TOKENS = 4, 96
 """Windows spread evenly over the text, and tokens of each; the first token of a window is given."""
 
-READING = 2  # in 1 no GGUF file was read
+READING = 3  # in 1 no GGUF file was read, in 2 what is no number was told as no divergence
 
 SCHEMA = pa.schema(
     [
@@ -57,6 +59,7 @@ def fingerprint(recipes: Mapping[str, Any], text_sha256: str) -> str:
     versions = {name: importlib.metadata.version(name) for name in ("mlx", "mlx-lm")}
     of = {
         "checkpoints": recipes,
+        "order": list(recipes),
         "text": text_sha256,
         "windows": [WINDOWS, TOKENS],
         "reading": READING,
@@ -112,40 +115,49 @@ def compare(
         name: {**dict.fromkeys(SCHEMA.names), "checkpoint": name, "reason": "no_safetensors"}
         for name in places
     }
-    pieces: list[list[int]] | None = None
-    best: list[Numbers] = []
-    against = None
+    best: tuple[str, list[list[int]], list[Numbers]] | None = None
     for name in sorted(sizes, key=lambda one: -(sizes[one] or 0.0)):
         say(f"forced: {name}")
         rows[name] |= {"bits_per_weight": sizes[name], "reason": None}
         try:
             encode, model = load(places[name])
+            pieces = windows(encode(text))
+            if best is not None and pieces != best[1]:
+                rows[name]["reason"] = "other_tokens"
+                continue
+            read = [model(piece[:-1]) for piece in pieces]
         except Exception as error:  # whatever a model's code makes of a folder
             say(f"forced: {name}: {type(error).__name__}")
             rows[name]["reason"] = "cannot_load"
             continue
-        own = windows(encode(text))
-        if pieces is None:
-            pieces, against = own, name
-        if own != pieces:
-            rows[name]["reason"] = "other_tokens"
+        against, _, theirs = best or (name, pieces, read)
+        told = _figures(pieces, read, theirs)
+        if not all(map(math.isfinite, told.values())):  # weights beyond all bounds
+            rows[name]["reason"] = "not_finite"
             continue
-        total = dict.fromkeys(("surprise", "kl", "same"), 0.0)
-        for place, piece in enumerate(pieces):
-            mine = model(piece[:-1])
-            if against == name:
-                best.append(mine)
-            for key, value in scores(mine, best[place], piece[1:]).items():
-                total[key] += value
-        count = sum(len(piece) - 1 for piece in pieces)
-        rows[name] |= {
-            "against": against,
-            "perplexity": float(np.exp(total["surprise"] / count)),
-            "kl_divergence": max(0.0, total["kl"] / count),
-            "same_top": total["same"] / count,
-            "tokens": count,
-        }
+        best = best or (name, pieces, read)
+        rows[name] |= {"against": against, **told}
     return list(rows.values())
+
+
+def _figures(
+    pieces: Sequence[Sequence[int]], mine: Sequence[Numbers], best: Sequence[Numbers]
+) -> dict[str, float]:
+    """The figures of a row of SCHEMA, from all windows together."""
+    total = dict.fromkeys(("surprise", "kl", "same"), 0.0)
+    for piece, own, other in zip(pieces, mine, best, strict=True):
+        for key, value in scores(own, other, piece[1:]).items():
+            total[key] += value
+    count = sum(len(piece) - 1 for piece in pieces)
+    with np.errstate(over="ignore"):
+        perplexity = float(np.exp(total["surprise"] / count))
+    divergence = total["kl"] / count
+    return {
+        "perplexity": perplexity,
+        "kl_divergence": 0.0 if divergence < 0 else divergence,  # rounding; nan stays what it is
+        "same_top": total["same"] / count,
+        "tokens": count,
+    }
 
 
 def _size(place: Path) -> weights.Precision | None:
@@ -162,12 +174,13 @@ def place(name: str, folder: Path, loaded: Loaded) -> Path:
 
 
 def checkpoints(planned: plan.Plan) -> list[str]:
-    """The targets of all series that score answers, in their order, each once."""
+    """The targets of all series that score answers, each once, those of references first: of
+    several with most bits per weight the first one is what the others are held against."""
     return list(
         dict.fromkeys(
             arm.checkpoint
             for series in planned.series
             if not series.workload.timed
-            for arm in series.arms
+            for arm in sorted(series.arms, key=lambda arm: arm.name != series.reference)
         )
     )
