@@ -14,6 +14,7 @@ import pytest
 from twoturn import article, cells, claims, contrasts, quality, quality_figure
 from twoturn.article.view import View
 from twoturn.campaign import Loaded
+from twoturn.forced import SCHEMA as FORCED
 from twoturn.plan import Series
 
 from .test_article import loaded
@@ -290,6 +291,24 @@ def test_the_article_tells_it(language: str) -> None:
         "pl": "Jeśli mierzono też prędkość wariantu",
     }
     assert too[language] in text
+
+
+@pytest.mark.parametrize("language", ["en", "pl"])
+def test_where_no_checkpoint_could_be_read_nothing_is_told_of_divergence(language: str) -> None:
+    campaign = loaded(TEXT)
+    scores = pa.Table.from_pylist(table(campaign), quality.SCHEMA)
+    unread = {**dict.fromkeys(FORCED.names), "checkpoint": "q4", "reason": "cannot_load"}
+    frame = scored(campaign.plan.one("answers"), first=OWN, second=OWN)
+    empty = contrasts.SCHEMA.empty_table()
+    given = article.Scored(scores, (unread,))
+    data = article.gather(campaign, frame, empty, claims.SCHEMA.empty_table(), {}, given)
+    text = article.render(language, data)
+    title = {
+        "en": "### The same text, token by token\n",
+        "pl": "### Ten sam tekst, token po tokenie\n",
+    }
+    told = text.partition(title[language])[2].partition("\n## ")[0]
+    assert told.strip().startswith("- `q4` ")
 
 
 def told_alone(text: str, language: str, **arms: list[bool]) -> str:

@@ -43,8 +43,8 @@ control."""
 
 METRIC = "quality"
 NEAR_TIE = 0.1
-"""nats: the likeliest token is less than 1.11 times as likely as the next. Rounding decides there,
-so another text is no sign of another model."""
+"""nats: the likeliest token is less than 1.11 times as likely as the next. Rounding may be enough
+to turn it, so a text that parts there says little about the model."""
 
 
 def is_quality(series: Any) -> bool:
