@@ -287,11 +287,16 @@ def test_weights_of_a_campaign(tmp_path: Path) -> None:
     (tmp_path / "real" / "config.json").write_text(json.dumps({"architectures": []}))
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "config.json").write_text("[")
+    (tmp_path / "packed").mkdir()  # its GGUF file may be of any precision
+    (tmp_path / "packed" / "config.json").write_text("{}")
+    (tmp_path / "packed" / "Some-Q4_K_M.gguf").touch()
     text = """
 servers: {mlx-vlm: {install: workflow/envs/mlx-vlm.lock}}
 checkpoints:
   real: {path: real}
   broken: {path: broken}
+  packed: {path: packed}
+  padded: {make: {from: packed, layers: 24}}
   named-4bit: {path: elsewhere/Some-4bit}
   hub: {repo: org/Some-8bit, revision: 0123456789012345678901234567890123456789}
   six: {make: {from: real, bits: 6}}
@@ -308,6 +313,8 @@ series:
     real = Weights(bits=(), model="real")
     assert found["real"] == real
     assert found["broken"] == Weights(model="broken")
+    assert found["packed"] == Weights(model="packed")
+    assert found["padded"].bits == ()
     assert found["named-4bit"] == Weights(model="Some-4bit")
     assert found["hub"] == Weights(model="Some-8bit")
     assert [found[name].bits for name in ("six", "deep", "file")] == [(6,), (6,), (8,)]

@@ -132,11 +132,13 @@ def _of(name: str, campaign: Campaign, root: Path) -> Weights:
             return replace(source, bits=(entry.make.bits,))
         if entry.make.gguf is not None:
             return replace(source, bits=GGUF_BITS[entry.make.gguf])
-        return source
+        return replace(source, bits=source.bits or ())  # only what is unquantised can be a source
     made = checkpoints.made_folder(name, root)
     folder = made if entry.path is None else root / entry.path
     called = None if entry.path is None else PurePosixPath(entry.path).name
-    return replace(of_folder(folder), model=called)
+    told = replace(of_folder(folder), model=called)
+    # A GGUF file may be of any precision, and config.json beside it tells none.
+    return replace(told, bits=told.bits or None) if any(folder.glob("*.gguf")) else told
 
 
 def of_folder(folder: Path) -> Weights:
