@@ -113,7 +113,9 @@ def test_what_is_scored(status: str, text: str, passed: bool | None) -> None:
     workload = config.Quality(kind="quality")
     this: Any = SimpleNamespace(series=SimpleNamespace(workload=workload), text=TASKS)
     row: dict[str, Any] = {"prompt_id": "arithmetic/1/sum", "status": status}
-    cell = bench.Cell(arm, [row], [text_gate.Request(arm, (), text)])
+    # What it thought is not its answer.
+    request = text_gate.Request(arm, (), f"5, or 6? {text}", visible=text)
+    cell = bench.Cell(arm, [row], [request])
     scoring.score(this, cell)
     assert row.get("passed") is passed
     assert row["status"] == ("ok" if passed is not None else status)

@@ -19,7 +19,7 @@ from twoturn import config, matrix
 
 PROTOCOL = 1  # raise when the meaning of a measured number changes; every series is then new
 GENERATOR = 1  # raise when `workloads` cuts other prompts from the same text
-CHECKER = 1  # raise when `tasks` reads an answer otherwise, so that its score may be another
+CHECKER = 2  # raise when `tasks` reads an answer otherwise, so that its score may be another
 MACHINE_FACTS = ("chip", "memory_gb", "os", "os_build", "arch", "accelerator")
 
 METRICS: dict[str, tuple[str, ...]] = {

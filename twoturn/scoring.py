@@ -1,6 +1,7 @@
 """Which answers of a cell pass: checked when its server has stopped, text by text.
 
-Of the texts only the scores are kept, beside their hashes.
+Of the texts only the scores are kept, beside their hashes. What a model thought is no answer: where
+the server tells it apart, it is not read.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def score(this: Round, cell: Cell) -> None:
         if task is None:
             continue
         if row["status"] in ANSWERED:
-            outcome = tasks.score(task, request.text)
+            outcome = tasks.score(task, request.visible)
             row |= {"passed": outcome.passed, "failed_because": outcome.reason, "status": "ok"}
         elif _is_unreadable(row, this, cell):
             row |= {"passed": False, "failed_because": UNREADABLE, "status": "ok"}

@@ -31,7 +31,8 @@ def send_workload(
     def keep(row: Mapping[str, Any], answer: Answer, history: Messages, **place: Any) -> None:
         cell.rows.append({**facts, **row, **place})
         gaps = tuple((len(chunk.text), chunk.gap_nats) for chunk in answer.chunks)
-        cell.requests.append(text_gate.Request(arm, history, answer.full_text, gaps))
+        texts = {"text": answer.full_text, "visible": answer.text}
+        cell.requests.append(text_gate.Request(arm, history, gaps=gaps, **texts))
 
     exchange = Exchange(this, engine, arm, running, tokenizer, short)
     warm_up = workloads.alike(workload, this.text, tokenizer, f"{key}-warmup")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+import textwrap
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Literal, Self
@@ -90,7 +91,7 @@ def score(task: Task, answer: str) -> Outcome:
 # --- checks ---------------------------------------------------------------------------------------
 
 _NUMBER = re.compile(r"(?<![\w.])-?\d+(?:,\d{3})*(?:\.\d+)?")
-_FENCE = re.compile(r"```[a-zA-Z]*[ \t]*\n(.*?)(?:```|\Z)", re.DOTALL)
+_FENCE = re.compile(r"```[^\n`]*\n(.*?)(?:```|\Z)", re.DOTALL)
 _AROUND = " \t\"'`*_“”‘’"
 
 
@@ -137,7 +138,7 @@ def _first_json(text: str) -> str | None:
 
 
 def _python(task: Task, answer: str) -> Outcome:
-    blocks = _FENCE.findall(answer)
+    blocks = list(map(textwrap.dedent, _FENCE.findall(answer)))  # fenced in a list, it is indented
     code = "\n".join(blocks) if blocks else answer
     tests = "".join(f"assert {test}, {f'not true: {test}'!r}\n" for test in task.tests)
     return sandbox.run(f"{code}\n\n{tests}")

@@ -30,12 +30,14 @@ Cold: TypeAlias = Callable[[Arm, Messages], str | None]
 @dataclass(frozen=True)
 class Request:
     """What an arm was asked, and everything that it wrote, reasoning included. `gaps`: length of a
-    piece of the text and how close its tokens were to others (`TokenChunk.gap_nats`), in order."""
+    piece of the text and how close its tokens were to others (`TokenChunk.gap_nats`), in order.
+    `visible`: the answer alone, where the server tells the reasoning apart."""
 
     arm: Arm
     messages: Messages
     text: str
     gaps: tuple[tuple[int, float | None], ...] = ()
+    visible: str = ""
 
     def gap_at(self, place: int) -> float | None:
         """The gap where character `place` was written, None where it is not known."""
