@@ -8,6 +8,7 @@ import os
 import re
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
@@ -30,6 +31,8 @@ from twoturn import (
     workloads,
 )
 from twoturn.article.view import View
+from twoturn.engines.llama_cpp import LlamaCpp
+from twoturn.engines.mlx_vlm import MlxVlm
 from twoturn.errors import UserError
 from twoturn.session import Session
 from twoturn.stats.verdict import larger_is_better
@@ -82,6 +85,24 @@ def test_why_a_length_does_not_fit() -> None:
         "weights and cache of 64 tokens need 20 GB, the machine has 16"
     )
     assert capacity.why_not({}, 0, None, 10**6) is None
+
+
+def test_what_a_server_keeps_is_of_its_own_type(tmp_path: Path) -> None:
+    """llama.cpp keeps f16 beside a config.json that says float32, and loads the GGUF file alone."""
+    (tmp_path / "config.json").write_text(json.dumps(DENSE))
+    (tmp_path / "model.gguf").write_bytes(b"x" * 1000)
+    with (tmp_path / "model.safetensors").open("wb") as file:
+        file.truncate(64 * 2**30)  # a hole, no bytes on the disk
+
+    def told(engine: Any, **settings: Any) -> tuple[float | None, int]:
+        chosen: Any = SimpleNamespace(settings=settings)
+        return engine.kept_bytes(chosen), lengths._size(engine, tmp_path)
+
+    assert told(LlamaCpp()) == (2, 1000)
+    assert told(LlamaCpp(), kv_type="q4_0") == (18 / 32, 1000)
+    assert told(MlxVlm()) == (None, 64 * 2**30)
+    assert told(MlxVlm(), kv_bits=4.0) == (0.5, 64 * 2**30)
+    assert capacity.cache_bytes(DENSE, 2) == 2 * 10 * 2 * 64 * 2
 
 
 # What is sent -------------------------------------------------------------------------------------

@@ -13,9 +13,14 @@ GB = 2**30
 
 
 def why_not(
-    told: Mapping[str, Any], weights_bytes: int, memory_gb: float | None, tokens: int
+    told: Mapping[str, Any],
+    weights_bytes: int,
+    memory_gb: float | None,
+    tokens: int,
+    each: float | None = None,
 ) -> str | None:
     """Why so many tokens, answer included, cannot be had; None where nothing speaks against it.
+    `each`: as of `cache_bytes`.
 
     Memory speaks against it only where weights and keys and values alone are more than the machine
     has: a lower bound, so nothing is left out that might fit.
@@ -23,7 +28,7 @@ def why_not(
     most = context(told)
     if most is not None and tokens > most:
         return f"{tokens} tokens are more than its context of {most}"
-    needed = weights_bytes + (cache_bytes(told) or 0) * tokens
+    needed = weights_bytes + (cache_bytes(told, each) or 0) * tokens
     if memory_gb is not None and needed > (memory_gb + 1) * GB:  # it is told in whole GB
         return (
             f"weights and cache of {tokens} tokens need {needed / GB:.0f} GB, "
@@ -44,9 +49,10 @@ def context(told: Mapping[str, Any]) -> int | None:
     return most if isinstance(most, int) and most > 0 else None
 
 
-def cache_bytes(told: Mapping[str, Any]) -> int | None:
+def cache_bytes(told: Mapping[str, Any], each: float | None = None) -> int | None:
     """Bytes of keys and values per token, of layers that attend to everything; None where the
-    configuration is of another make (latent attention, sliding windows)."""
+    configuration is of another make (latent attention, sliding windows). `each`: bytes of one
+    number, None where it has the checkpoint's own type."""
     text = {**told, **(told.get("text_config") or {})}
     layers, heads = text.get("num_hidden_layers"), text.get("num_attention_heads")
     if not isinstance(layers, int) or not isinstance(heads, int) or "kv_lora_rank" in text:
@@ -60,5 +66,5 @@ def cache_bytes(told: Mapping[str, Any]) -> int | None:
         return None
     size = text.get("head_dim") or (text.get("hidden_size") or 0) // heads
     pairs = text.get("num_key_value_heads") or heads
-    each = BYTES.get(str(text.get("dtype") or text.get("torch_dtype")), 2)
+    each = each or BYTES.get(str(text.get("dtype") or text.get("torch_dtype")), 2)
     return int(2 * layers * pairs * size * each) or None

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
-from twoturn import capacity, checkpoints, config, weights, workloads
+from twoturn import capacity, checkpoints, config, engines, weights, workloads
 from twoturn.bench import Round
 from twoturn.campaign import Loaded
 from twoturn.cells import TOO_LONG
@@ -20,13 +22,23 @@ def why_not(loaded: Loaded, workload: config.Prefill, arm: Arm) -> dict[int, str
     folder = checkpoints.folder(arm.checkpoint, loaded.campaign, loaded.file, loaded.root)
     if (told := weights.read_config(folder)) is None:
         return {}
-    size = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
+    engine = engines.get(loaded.campaign, arm.server)
+    size, each = _size(engine, folder), engine.kept_bytes(arm)
     memory = loaded.plan.facts.get("memory_gb")
     found = {
-        length: capacity.why_not(told, size, memory, length + workload.max_tokens)
+        length: capacity.why_not(told, size, memory, length + workload.max_tokens, each)
         for length in workload.lengths
     }
     return {length: why for length, why in found.items() if why is not None}
+
+
+def _size(engine: engines.Engine, folder: Path) -> int:
+    """Bytes of the weights that the server loads; 0 where they are not known here."""
+    if isinstance(engine, engines.ReadsOtherFiles):
+        with suppress(UserError):
+            return engine.weights(folder).stat().st_size
+        return 0
+    return sum(file.stat().st_size for file in folder.glob("*.safetensors"))
 
 
 def told(loaded: Loaded, series: Series) -> list[str]:

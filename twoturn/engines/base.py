@@ -134,6 +134,11 @@ class Engine(Protocol):
         """The server's own figures of one request, from its answer and from what it has written
         to its log since the request was sent."""
 
+    def kept_bytes(self, arm: Arm) -> float | None:
+        """Bytes that one number of its keys and values takes, by the arm's settings; None where it
+        is of the type that the checkpoint's config.json names."""
+        return None
+
 
 def asked(engine: Engine, arm: Arm) -> dict[str, Any]:
     """An arm's settings, with those that `block_size: adaptive` stands for."""

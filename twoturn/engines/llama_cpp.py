@@ -78,6 +78,10 @@ _BY_PLACE = re.compile(
 )
 
 
+KEPT_BYTES = {"f32": 4.0, "f16": 2.0, "bf16": 2.0, "q8_0": 34 / 32, "q4_0": 18 / 32}
+"""By the setting `kv_type`; f16 is the server's own, whatever the checkpoint is stored in."""
+
+
 class LlamaCppSettings(Settings):
     """Null leaves a choice to the server."""
 
@@ -103,6 +107,9 @@ class LlamaCpp(Engine):
 
     def weights(self, folder: Path) -> Path:
         return checkpoints.gguf_file(folder)
+
+    def kept_bytes(self, arm: Arm) -> float:
+        return KEPT_BYTES[self.Settings.model_validate(arm.settings).kv_type or "f16"]
 
     def launch(self, arm: Arm, place: Place) -> Launch:
         chosen = self.Settings.model_validate(arm.settings)

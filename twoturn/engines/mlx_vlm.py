@@ -74,6 +74,10 @@ class MlxVlm(Engine):
             env["APC_NUM_BLOCKS"] = str(chosen.cache_blocks)
         return Launch([*argv, *arm.args], env, place.folder, model, settings=chosen.model_dump())
 
+    def kept_bytes(self, arm: Arm) -> float | None:
+        bits = self.Settings.model_validate(arm.settings).kv_bits
+        return None if bits is None else bits / 8
+
     def read_back(self, running: Running, arm: Arm) -> tuple[dict[str, Any], list[str]]:
         _, health = client.get_json(running.base_url, "/health", 10.0, running.api_key)
         told = health if isinstance(health, dict) else {}
