@@ -268,6 +268,19 @@ def test_a_quantised_source_is_refused(project: Path, tmp_path: Path) -> None:
         making.pad(project / "models/small", tmp_path, 8)
 
 
+@pytest.mark.parametrize("said", [{"quant_method": "awq", "bits": 4}, {"quant_method": "fp8"}])
+def test_a_source_that_others_quantised_is_refused(tmp_path: Path, said: dict[str, Any]) -> None:
+    """Noise on packed integers, or a copy of them as if they were weights, would be no model."""
+    config_file = {"model_type": "llama", "quantization_config": said}
+    (tmp_path / "config.json").write_text(json.dumps(config_file))
+    target = tmp_path / "target"
+    for make, value in ((making.damage, 0.5), (making.pad, 16), (making.to_gguf, "f16")):
+        with pytest.raises(UserError, match="quantised already"):
+            make(tmp_path, target, value)  # type: ignore[operator]
+    with pytest.raises(UserError, match="quantised already"):
+        making.quantise(tmp_path, target, 4, 64)
+
+
 def test_what_the_converter_refuses_is_one_line(project: Path) -> None:
     file = project / "models/small/config.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), "model_type": "no_such_model"}))

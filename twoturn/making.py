@@ -222,9 +222,7 @@ def _tokenizer_digest(place: Path) -> str | None:
 
 def quantise(source: Path, target: Path, bits: int, group_size: int) -> None:
     """A quantised copy by mlx_lm.convert, in the empty folder `target`. Raises UserError."""
-    told = _config(source)
-    if "quantization" in told:
-        raise UserError("the source is quantised already", cure="name the unquantised one")
+    told = _unquantised(source, "name the unquantised one")
     # Inside the target: after a crash the one is cleared with the other.
     with tempfile.TemporaryDirectory(dir=target, prefix=".") as passing:
         given, made = Path(passing) / "given", Path(passing) / "made"
@@ -306,12 +304,10 @@ def pad(source: Path, target: Path, layers: int) -> None:
     """
     import mlx.core as mx
 
-    told = _config(source)
+    told = _unquantised(source, "pad first, then quantise")
     inner = told.get("text_config", told)
     depth = int(inner.get("num_hidden_layers", 0))
     period = int(inner.get("full_attention_interval", 1))
-    if "quantization" in told:
-        raise UserError("the source is quantised already", cure="pad first, then quantise")
     if layers <= depth or layers % period:
         raise UserError(
             f"{depth} layers cannot be padded to {layers}",
@@ -356,9 +352,7 @@ def damage(source: Path, target: Path, noise: float) -> None:
     import mlx.core as mx
     import numpy as np
 
-    told = _config(source)
-    if "quantization" in told:
-        raise UserError("the source is quantised already", cure="name the unquantised one")
+    told = _unquantised(source, "name the unquantised one")
     weights = read_weights(source)
     for name, weight in weights.items():
         if noise and weight.ndim == 2:
@@ -380,9 +374,7 @@ def to_gguf(source: Path, target: Path, kind: str) -> None:
     import mlx.core as mx
     import numpy as np
 
-    told = _config(source)
-    if "quantization" in told:
-        raise UserError("the source is quantised already", cure="name the unquantised one")
+    told = _unquantised(source, "name the unquantised one")
     tokenizer = _json(source / "tokenizer.json")
     if tokenizer is None:
         raise UserError(f"{source.name} holds no readable tokenizer.json")
@@ -632,6 +624,14 @@ def _config(place: Path) -> dict[str, Any]:
     told = _json(place / "config.json")
     if told is None:
         raise UserError(f"{place.name} holds no readable config.json, so it is no checkpoint")
+    return told
+
+
+def _unquantised(place: Path, cure: str) -> dict[str, Any]:
+    """A config.json that names no quantisation, MLX's or another one's. Raises UserError."""
+    told = _config(place)
+    if weights.of_config(told).quantised is not False:
+        raise UserError("the source is quantised already", cure=cure)
     return told
 
 
