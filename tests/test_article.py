@@ -210,6 +210,14 @@ def test_nothing_is_measured_yet(campaign: Loaded) -> None:
     assert "Nothing is excluded: there are no rows yet." in texts["en"]
 
 
+def test_an_edited_history_is_not_told_as_not_measured() -> None:
+    words = {"en": "or with an edited history", "pl": "ani z edytowaną historią"}
+    for history, told in (("exact", True), ("altered", False)):
+        changed = loaded(DEMO.replace("turns: 2,", f"turns: 2, history: {history},"))
+        texts = both(data_of(changed, demo_cells(changed)))
+        assert {words[language] in texts[language] for language in LANGUAGES} == {told}
+
+
 def test_no_tables_of_contrasts_and_claims(campaign: Loaded) -> None:
     data = article.gather(
         campaign,

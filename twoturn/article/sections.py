@@ -352,6 +352,7 @@ def _not_measured(data: Data, view: View) -> Context:
             view.number.integer(turns)
             for turns in sorted({workload.turns for _, workload in cut if workload.turns > 1})
         ),
+        "edited": any(getattr(workload, "history", "exact") != "exact" for _, workload in cut),
         "sessions": [
             {
                 "series": code(one.series.name),
