@@ -221,6 +221,14 @@ def test_what_an_export_does_not_tell_is_refused(said: Any, what: str) -> None:
     assert what in str(error.value)
 
 
+@pytest.mark.parametrize("plain", [False, True])
+def test_a_system_prompt_of_an_export_is_a_text(plain: bool) -> None:
+    said = json.loads(exported(ASKED, ("assistant", STEPS[5:])))
+    said["messages"][0]["info"]["system"] = 7
+    with pytest.raises(UserError, match="message 1 lacks what opencode writes"):
+        replay.read(json.dumps(said).encode(), plain=plain)
+
+
 # Templates ----------------------------------------------------------------------------------------
 
 

@@ -220,7 +220,9 @@ def _opencode(values: Sequence[Any], where: str) -> list[Sent]:
             raise _wrong(f"{here} holds a part that is no object", "export the session anew")
         try:
             if info.get("role") == "user":
-                systems.add(info.get("system"))
+                if not isinstance(system := info.get("system"), str | None):
+                    raise TypeError
+                systems.add(system)
                 said += _asked(parts, here)
             elif info.get("role") == "assistant":
                 said += _answered(info, parts, here)
@@ -231,8 +233,8 @@ def _opencode(values: Sequence[Any], where: str) -> list[Sent]:
             raise _wrong(what, "export the session anew") from None
     if len(systems) > 1:
         raise _wrong(f"{where}the system prompt changes", "export a session with one")
-    system = next(iter(systems), None)
-    return [{"role": "system", "content": system}, *said] if system else said
+    first = next(iter(systems), None)
+    return [{"role": "system", "content": first}, *said] if first else said
 
 
 def _asked(parts: Sequence[Mapping[str, Any]], where: str) -> list[Sent]:
