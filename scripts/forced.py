@@ -30,7 +30,7 @@ def main() -> None:
         folder = making.ensure(name, loaded.campaign, loaded.root, loaded.file, say)
         places[name] = forced.place(name, folder, loaded)
     text = wanted.text.read_text(encoding="utf-8")
-    rows = forced.compare(places, text, load, say)
+    rows = forced.compare(places, text, load, say, loaded.plan.facts.get("memory_gb"))
     cells.write(pa.Table.from_pylist(rows, forced.SCHEMA), wanted.output)
 
 

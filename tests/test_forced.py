@@ -111,6 +111,21 @@ def test_a_model_that_fails_while_it_reads_stops_nothing(tmp_path: Path) -> None
     assert (broken["reason"], full["reason"], full["against"]) == ("cannot_load", None, "full")
 
 
+def test_a_gguf_file_that_does_not_fit_into_memory_is_not_tried(tmp_path: Path) -> None:
+    making.to_gguf(ROOT / "checkpoints" / "demo" / "llama", tmp_path, "q4_0")
+    places = {"small": tmp_path / "model.gguf"}
+
+    def load(place: Path) -> tuple[Callable[[str], list[int]], forced.LogProbabilities]:
+        return encode, sure(0.7)
+
+    def reason(memory_gb: float | None) -> str | None:
+        (row,) = forced.compare(places, TEXT, load, memory_gb=memory_gb)
+        told: str | None = row["reason"]
+        return told
+
+    assert [reason(known) for known in (0.001, 8, None)] == ["too_large", None, None]
+
+
 def test_gguf_files_are_read_as_what_they_were_made_of(tmp_path: Path) -> None:
     """The file of a real model: without loss in f32, and with more of it the fewer bits it has."""
     places = {"source": ROOT / "checkpoints" / "demo" / "llama"}

@@ -177,6 +177,7 @@ REASONS = {
     "no_safetensors": N_("its weights are in no format that mlx_lm reads"),
     "cannot_load": N_("mlx_lm cannot load it"),
     "other_tokens": N_("its tokenizer is another"),
+    "too_large": N_("unpacked, its weights do not fit into this machine's memory"),
     "not_finite": N_("it gives probabilities that are no numbers"),
     "no_noise": N_("the values show no noise at all, so they are not measurements"),
     "not_measured": N_("it is not measured yet"),

@@ -35,6 +35,10 @@ WINDOWS, TOKENS = 4, 96
 
 READING = 3  # in 1 no GGUF file was read, in 2 what is no number was told as no divergence
 
+UNPACKED_BYTES = 8
+"""What a weight of a GGUF file takes while it is read: 4 in the model, 4 in a passing file, which
+may lie in memory too."""
+
 SCHEMA = pa.schema(
     [
         pa.field("checkpoint", pa.string(), False),
@@ -103,14 +107,18 @@ def compare(
     text: str,
     load: Callable[[Path], tuple[Callable[[str], list[int]], LogProbabilities]],
     say: Callable[[str], None] = lambda line: None,
+    memory_gb: float | None = None,
 ) -> list[dict[str, Any]]:
     """Rows of SCHEMA, one per checkpoint: a folder of safetensors files, or a GGUF file. `load`
-    gives tokenizer and model of a place; what it raises becomes the reason `cannot_load`."""
-    sizes = {
-        name: None if (size := _size(place)) is None else size.bits_per_weight
+    gives tokenizer and model of a place; what it raises becomes the reason `cannot_load`. A GGUF
+    file whose weights do not fit into the machine's memory is not tried: whoever runs out of it is
+    killed and tells nothing."""
+    counted = {
+        name: _size(place)
         for name, place in places.items()
         if place.is_file() or any(place.glob("*.safetensors"))
     }
+    sizes = {name: size and size.bits_per_weight for name, size in counted.items()}
     rows: dict[str, dict[str, Any]] = {
         name: {**dict.fromkeys(SCHEMA.names), "checkpoint": name, "reason": "no_safetensors"}
         for name in places
@@ -119,6 +127,10 @@ def compare(
     for name in sorted(sizes, key=lambda one: -(sizes[one] or 0.0)):
         say(f"forced: {name}")
         rows[name] |= {"bits_per_weight": sizes[name], "reason": None}
+        size = counted[name] if places[name].is_file() else None
+        if memory_gb and size and UNPACKED_BYTES * size.weights > memory_gb * 2**30:
+            rows[name]["reason"] = "too_large"
+            continue
         try:
             encode, model = load(places[name])
             pieces = windows(encode(text))
