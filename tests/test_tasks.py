@@ -83,6 +83,8 @@ def test_a_wrong_file_is_one_line(text: str, said: str) -> None:
         ("number", "1200", "It is 1,200", True),
         ("number", "12", "12, or 13", False),
         ("number", "12", "twelve", False),
+        ("number", "-5", "x = \N{MINUS SIGN}5", True),
+        ("number", "5", "x = \N{MINUS SIGN}5", False),
         ("line", "HOUSE", 'The word is:\n"HOUSE".', True),
         ("line", "HOUSE", "House", False),
         ("line", "The shop.", "**The shop.**", True),

@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -282,3 +283,19 @@ def test_the_gap_where_a_text_parts() -> None:
         *(None, None),  # the reference had ended there
     ]
     assert Request(PLAIN, ASKED, "abc").gap_at(0) is None
+
+
+def test_answers_are_compared_with_those_of_the_round() -> None:
+    """The control's texts too, where it is asked the same: reference against reference."""
+    this: Any = SimpleNamespace(series=SimpleNamespace(reference="plain"))
+
+    def cell(one: Arm, text: str) -> bench.Cell:
+        row = {"status": "ok", "prompt_id": "p", "turn": 1}
+        return bench.Cell(one, [row], [Request(one, ASKED, text, ((2, 0.5), (4, 0.25)))])
+
+    measured, control = [cell(PLAIN, "abcdef"), cell(DRAFT, "abcxef")], [cell(PLAIN, "aXcdef")]
+    cold_texts.compare(this, measured, measured)
+    cold_texts.compare(this, control, measured)
+    found = [one.rows[0] for one in (*measured, *control)]
+    assert [row["divergence_index"] for row in found] == [None, 3, 1]
+    assert [row["divergence_gap_nats"] for row in found] == [None, 0.25, 0.5]

@@ -24,17 +24,16 @@ def _answers(measured: Sequence[Cell]) -> list[tuple[dict[str, Any], text_gate.R
     ]
 
 
-def compare(this: Round, measured: Sequence[Cell]) -> None:
-    """Fill in where each answer first differs from the reference arm's, in characters, and how
-    close the reference was to another token there; null where both are the same, or where one of
-    the two is no valid answer."""
-    answers = _answers(measured)
+def compare(this: Round, measured: Sequence[Cell], against: Sequence[Cell]) -> None:
+    """Fill in where each answer first differs from the reference arm's among `against`, in
+    characters, and how close the reference was to another token there; null where both are the
+    same, or where one of the two is no valid answer."""
     of_reference = {
         (row["prompt_id"], row["turn"]): request
-        for row, request in answers
+        for row, request in _answers(against)
         if request.arm.name == this.series.reference
     }
-    for row, request in answers:
+    for row, request in _answers(measured):
         if (other := of_reference.get((row["prompt_id"], row["turn"]))) is not None:
             place = text_gate.first_difference(request.text, other.text)
             row["divergence_index"] = place

@@ -146,7 +146,11 @@ class Make(_Strict):
         None, ge=1, le=512, description="padded to so many layers; the further ones add nothing"
     )
     noise: float | None = Field(
-        None, ge=0, le=10, description="damaged on purpose: noise on its weights; 0 is a copy"
+        None,
+        ge=0,
+        le=10,
+        strict=True,
+        description="damaged on purpose: noise on its weights; 0 is a copy",
     )
     gguf: Literal["f32", "f16", "q8_0", "q4_0"] | None = Field(
         None, description="written as a GGUF file of this precision, for llama.cpp"

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     import mlx.core as mx
 
 SCHEMA = 1
-GGUF_SCHEMA = 2  # in 1 the GGUF file of a source took the place of the one that was made of it
+GGUF_SCHEMA = 2  # in 1 a source's own GGUF file was taken, and q8_0 was unpacked in half precision
 TEXT_TYPE, WRAPPED_TYPE = "qwen3_5_text", "qwen3_5"
 OUTPUT_PROJECTIONS = ("out_proj.weight", "o_proj.weight", "down_proj.weight")
 LAYER = re.compile(r"^(.*\blayers\.)(\d+)(\..*)$")
@@ -93,7 +93,7 @@ def recipe_of(plan: Mapping[str, Any], source: Mapping[str, Any] | None) -> dict
         done["mlx_lm"] = importlib.metadata.version("mlx-lm")
     if "gguf" in done:
         done["gguf_package"] = importlib.metadata.version("gguf")
-    making = GGUF_SCHEMA if "gguf" in done else SCHEMA
+    making = GGUF_SCHEMA if {"gguf", "package"} & set(done) else SCHEMA
     return {**({} if source is None else {"from": dict(source)}), **done, "making": making}
 
 
@@ -355,7 +355,7 @@ def damage(source: Path, target: Path, noise: float) -> None:
     told = _unquantised(source, "name the unquantised one")
     weights = read_weights(source)
     for name, weight in weights.items():
-        if noise and weight.ndim == 2:
+        if noise and weight.ndim >= 2:
             seed = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8])
             values = np.array(weight.astype(mx.float32))
             drawn = np.random.default_rng(seed).standard_normal(values.shape, np.float32)
@@ -476,6 +476,7 @@ def beside_config(gguf: Path, target: Path) -> None:
     for key in ("quantization", "quantization_config"):
         told.pop(key, None)
     weights, _ = read_gguf(gguf)
+    weights.pop("rope_freqs.weight", None)  # llama.cpp's; config.json says the same (rope_scaling)
     _copy_beside(gguf.parent, target)
     write_weights(weights, target)
     _write_json(target / "config.json", told)
@@ -534,7 +535,9 @@ def _dequantised(weights: Mapping[str, mx.array]) -> Weights:
         base = name.removesuffix("weight")
         if (scales := weights.get(f"{base}scales")) is not None:
             bits = weight.shape[-1] * 32 // (scales.shape[-1] * 32)
-            biases = weights[f"{base}biases"]
+            # Their factors are half precision, and so would be the product.
+            factors = (scales, weights[f"{base}biases"])
+            scales, biases = (one.astype(mx.float32) for one in factors)
             weight = mx.dequantize(weight, scales, biases, group_size=32, bits=bits)
         found[name] = weight.astype(mx.float32)
     return found

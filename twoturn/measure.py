@@ -89,8 +89,11 @@ def run_round(
             warm_up = _measure_arms(this, series.order(number), "warmup")
             _write_cells(this, warm_up, staging / "warmup")
         measured = _measure_arms(this, series.order(number), "round")
+        cold_texts.compare(this, measured, measured)
         if number == series.rounds:
             control = _measure_arms(this, [series.reference], "control")
+            if not timed:  # else its prompts are new
+                cold_texts.compare(this, control, measured)
             _write_cells(this, control, staging / "control")
         cold_texts.judge(this, measured)  # its cold servers run when nothing is timed any more
         _write_cells(this, measured, staging)
@@ -104,7 +107,6 @@ def _measure_arms(this: Round, names: Sequence[str], kind: str) -> list[Cell]:
     for position, name in enumerate(names):
         this.say(f"{kind} {this.number}: {name} ({position + 1} of {len(names)})")
         measured.append(_measure_cell(this, this.series.arm(name), kind, position))
-    cold_texts.compare(this, measured)
     return measured
 
 

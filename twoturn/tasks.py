@@ -104,7 +104,7 @@ def _number(task: Task, answer: str) -> Outcome:
 
 
 def _last_number(text: str) -> float | None:
-    found = _NUMBER.findall(text)
+    found = _NUMBER.findall(text.replace("\N{MINUS SIGN}", "-"))
     return float(found[-1].replace(",", "")) if found else None
 
 
