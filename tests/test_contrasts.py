@@ -150,6 +150,22 @@ def test_a_rate_is_a_sum_over_a_sum_and_a_latency_a_median() -> None:
     assert mine["ttft_s"] == pytest.approx(2.0)  # the first turns alone
 
 
+@pytest.mark.parametrize(
+    ("accepted", "cycles", "length"),
+    [
+        ((3, 0), (2, 0), 2.5),  # nothing was drafted for the second
+        ((0, 0), (0, 0), math.nan),
+        ((3, None), (2, None), math.nan),
+        ((3, 1), (2, -1), math.inf),  # cannot be
+    ],
+)
+def test_a_request_without_a_draft_counts_with_no_cycle(
+    accepted: tuple[int, int], cycles: tuple[int, int], length: float
+) -> None:
+    rows = pd.DataFrame({"accepted_tokens": accepted, "verify_cycles": cycles})
+    assert contrasts.SLOT_VALUES["accept_length"](rows) == pytest.approx(length, nan_ok=True)
+
+
 def test_conversation_time_is_the_sum_of_the_turns_and_time_is_mid_slot() -> None:
     series = series_of("mtp")
     cells = cells_of(series)

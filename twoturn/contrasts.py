@@ -157,9 +157,12 @@ def _prefill_rate(rows: pd.DataFrame) -> float:
 
 
 def _accept_length(rows: pd.DataFrame) -> float:
-    """1 + Σ accepted_tokens ÷ Σ verify_cycles: the bonus token is included."""
-    cycles = _sound(_numbers(rows, "verify_cycles"))
-    return 1 + _quotient(_numbers(rows, "accepted_tokens").sum(), cycles.sum())
+    """1 + Σ accepted_tokens ÷ Σ verify_cycles: the bonus token is included. A request for which
+    nothing was drafted counts with no cycle, as n-grams of a text that does not repeat."""
+    accepted, cycles = (_numbers(rows, name) for name in ("accepted_tokens", "verify_cycles"))
+    if (cycles < 0).any() or np.isinf(cycles).any():
+        return math.inf
+    return 1 + _quotient(accepted.sum(), cycles.sum())
 
 
 def _ttft(turn: int) -> Callable[[pd.DataFrame], float]:
