@@ -266,6 +266,8 @@ def start(clone: Clone) -> subprocess.Popen[str]:
         text=True,
         env=clone.env(),
         start_new_session=True,
+        # As from a terminal: a shell's background job, this test run perhaps, ignores interrupts.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
 
 
